@@ -1,0 +1,44 @@
+"""The slot that the launcher gave to this agent, read from the environment once."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A place for one worker.
+
+    Attributes:
+        host: the launcher's name for this host.
+        local_rank: which slot of the host.
+        local_size: slots of the host when the agent was started.
+        launcher: who started the agent.
+        env: the HOROVOD_* variables of the slot, which a worker needs to enter the world.
+        rendezvous: where the launcher's rendezvous listens, `address:port`.
+    """
+
+    host: str
+    local_rank: int
+    local_size: int
+    launcher: str
+    env: dict[str, str]
+    rendezvous: str
+
+
+def read_slot(environ: Mapping[str, str]) -> Slot:
+    """Return the slot; one of its own when no launcher started this process."""
+    env = {k: v for k, v in environ.items() if k.startswith("HOROVOD_")}
+    address = env.get("HOROVOD_GLOO_RENDEZVOUS_ADDR")
+    return Slot(
+        host=env.get("HOROVOD_HOSTNAME", "localhost"),
+        local_rank=int(env.get("HOROVOD_LOCAL_RANK", "0")),
+        local_size=int(env.get("HOROVOD_LOCAL_SIZE", "1")),
+        launcher="none" if address is None else environ.get("ELASTIC_LAUNCHER", "horovodrun"),
+        env=env if address is not None else {},
+        rendezvous=f"{address}:{env.get('HOROVOD_GLOO_RENDEZVOUS_PORT', '')}" if address is not None else "",
+    )
+
+
+def without_launcher(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment that a worker starts with: all but the slot, which comes with `Go`."""
+    return {k: v for k, v in environ.items() if not k.startswith("HOROVOD_")}

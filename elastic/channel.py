@@ -1,0 +1,242 @@
+"""Between an agent and its worker: a socket for messages, a shared page for the pulse.
+
+Theory of operation. The agent starts every worker the same way: as a process that is told what
+to `Prepare` and then, at once or much later, to `Go`. A worker that was told to go at once is a
+cold start; one that waits in between is a standby. Messages are JSON, one a line, over a Unix
+socket pair; the end of the stream means that the other side is gone. The worker's direction:
+`Ready` (prepared, waits for `Go`), `Entering` (about to join a world), `Entered`, and `Failed`
+or `Finished` or `Left` before it ends.
+
+The pulse is one page of memory that both map: the worker writes what it is doing and how far it
+is, the agent reads it when it likes. Writing costs a microsecond and wakes nobody, so it can be
+done every step.
+"""
+
+import json
+import mmap
+import os
+import socket
+import struct
+import time
+from dataclasses import asdict, dataclass, field, fields
+from enum import IntEnum
+from typing import Any, ClassVar, TypeVar
+
+from elastic.errors import WorkerError
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Anything that crosses the socket; the class name is its tag."""
+
+    registry: ClassVar[dict[str, type["Message"]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        Message.registry[cls.__name__] = cls
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare(Message):
+    """Agent: load this job. `level`: how far a standby warms up before it waits."""
+
+    job: str
+    config: dict[str, Any]
+    run_dir: str
+    standby: bool
+    level: str = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class Go(Message):
+    """Agent: enter the world of this slot. `entry` says how (see `worker.world`)."""
+
+    env: dict[str, str]
+    entry: str
+    host: str
+    slot: int
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Drain(Message):
+    """Agent: finish the step, commit, and leave."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ready(Message):
+    """Worker: prepared; waits for `Go`."""
+
+    rss_bytes: int
+    took_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Entering(Message):
+    """Worker: about to join a world; from here on its slot counts as taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entered(Message):
+    """Worker: in a world."""
+
+    rank: int
+    size: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed(Message):
+    """Worker: an exception ended it; `config` when the user must change the job."""
+
+    summary: str
+    traceback: str
+    step: int
+    config: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Finished(Message):
+    """Worker: the training goal is reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left(Message):
+    """Worker: drained; `whole_job` when everybody leaves."""
+
+    whole_job: bool
+
+
+M = TypeVar("M", bound=Message)
+
+
+class Channel:
+    """One end of the socket. Not for several threads at once in one direction."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._rest = b""
+        self._pending: list[Message] = []
+
+    @staticmethod
+    def pair() -> tuple["Channel", socket.socket]:
+        """Return the agent's end and the socket to hand to the worker."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        return Channel(ours), theirs
+
+    def send(self, message: Message) -> bool:
+        """Send one message; False when the other side is gone."""
+        line = json.dumps({"tag": type(message).__name__, **asdict(message)}) + "\n"
+        try:
+            self.sock.sendall(line.encode())
+        except OSError:
+            return False
+        return True
+
+    def receive(self) -> list[Message] | None:
+        """Return what has come (waits for something), or None at the end of the stream."""
+        if self._pending:
+            pending, self._pending = self._pending, []
+            return pending
+        try:
+            data = self.sock.recv(1 << 20)
+        except BlockingIOError:
+            return []
+        except OSError:
+            return None
+        if not data:
+            return None
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return [_decode(line) for line in lines]
+
+    def expect(self, kind: type[M]) -> M | None:
+        """Wait for the next message, which must be a `kind`; None when the other side is gone."""
+        got: list[Message] | None = []
+        while not got:
+            got = self.receive()
+            if got is None:
+                return None
+        first, *self._pending = got
+        if not isinstance(first, kind):
+            raise WorkerError(f"found the message {type(first).__name__}, expected {kind.__name__}")
+        return first
+
+    def close(self) -> None:
+        self.sock.close()
+
+
+def _decode(line: bytes) -> Message:
+    raw = json.loads(line)
+    kind = Message.registry[raw.pop("tag")]
+    known = {f.name for f in fields(kind)}
+    return kind(**{k: v for k, v in raw.items() if k in known})
+
+
+class Phase(IntEnum):
+    """What a worker is doing, as the hang verdict needs to know it."""
+
+    STARTING = 0  # importing, loading the user's model and data
+    WAITING = 1  # a standby without a slot
+    ENTERING = 2  # Horovod init, rendezvous
+    SYNCING = 3
+    COMPILING = 4  # the first step traces
+    STEPPING = 5  # in a step's computation, or in its collective
+    USER = 6  # callbacks and data between steps
+    VALIDATING = 7
+    SAVING = 8
+    ENDING = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A reading of the pulse; times on the monotonic clock, in seconds."""
+
+    heartbeat: float
+    phase: Phase
+    since: float
+    step: int
+    in_collective: bool = False
+
+
+@dataclass(slots=True)
+class Pulse:
+    """The shared page. The worker writes, the agent reads; each field is one aligned 8-byte store."""
+
+    fd: int
+    _page: mmap.mmap = field(init=False, repr=False)
+
+    _LAYOUT: ClassVar[struct.Struct] = struct.Struct("=dqdqq")
+
+    def __post_init__(self) -> None:
+        self._page = mmap.mmap(self.fd, mmap.PAGESIZE)
+
+    @classmethod
+    def create(cls) -> "Pulse":
+        fd = os.memfd_create("elastic-pulse", os.MFD_CLOEXEC)
+        os.ftruncate(fd, mmap.PAGESIZE)
+        return cls(fd)
+
+    def heartbeat(self) -> None:
+        """Say: this process runs Python."""
+        struct.pack_into("=d", self._page, 0, time.monotonic())
+
+    def enter(self, phase: Phase) -> None:
+        """Say what begins now."""
+        struct.pack_into("=qd", self._page, 8, int(phase), time.monotonic())
+
+    def step_done(self, step: int) -> None:
+        """Say that a step is complete (and that the next phase is the user's)."""
+        struct.pack_into("=qdq", self._page, 8, int(Phase.USER), time.monotonic(), step)
+
+    def collective(self, inside: bool) -> None:
+        """Say that this worker waits for its peers, or no longer does."""
+        struct.pack_into("=q", self._page, 32, int(inside))
+
+    def read(self) -> Beat:
+        heartbeat, phase, since, step, inside = self._LAYOUT.unpack_from(self._page, 0)
+        return Beat(heartbeat, Phase(phase), since, step, bool(inside))
+
+    def close(self) -> None:
+        self._page.close()
+        os.close(self.fd)

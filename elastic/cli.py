@@ -1,0 +1,74 @@
+"""The command line: `elastic run | worker | doctor`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from elastic import __version__
+from elastic.errors import ConfigError, ExitCode, JobError
+
+app = typer.Typer(
+    name="elastic",
+    help="Elastic, fault-tolerant training for Keras 3 on Horovod and Ray.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+Job = Annotated[Path, typer.Argument(help="A YAML file, or your own Python script that calls elastic.fit.")]
+Sets = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one key, such as epochs=3 or data.source=mnist.npz.")]
+RunDirectory = Annotated[Path | None, typer.Option(help="Where the run keeps its files; an unfinished run there goes on.")]
+Extra = Annotated[Path | None, typer.Option("--config", help="A YAML file with the options of a script.")]
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"elastic {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def run(job: Job, sets: Sets = None, run_dir: RunDirectory = None, config: Extra = None) -> None:
+    """Train a job: start here. Exit code 0: goal reached, 1: failed, 2: configuration, 130/143: stopped."""
+    from elastic.config import load
+    from elastic.launch.run import run_job
+
+    raise typer.Exit(run_job(job, load(job, sets or (), config), run_dir, sets or [], config))
+
+
+@app.command()
+def worker(job: Job, sets: Sets = None, run_dir: RunDirectory = None, config: Extra = None) -> None:
+    """Run one slot of a job: what a launcher such as horovodrun starts."""
+    from elastic.agent.start import run_agent
+    from elastic.config import load
+
+    raise typer.Exit(run_agent(job, load(job, sets or (), config), run_dir))
+
+
+@app.command()
+def doctor() -> None:
+    """Check this machine: versions, Horovod's build, network, disk, GPU; say what to do."""
+    from elastic.doctor import examine, show
+
+    raise typer.Exit(show(examine()))
+
+
+def main() -> None:
+    """Entry point of the `elastic` command."""
+    try:
+        app()
+    except ConfigError as error:
+        print(f"elastic: {error}", file=sys.stderr)
+        sys.exit(ExitCode.CONFIG)
+    except JobError as error:
+        print(f"elastic: {error}", file=sys.stderr)
+        sys.exit(ExitCode.FAILED)

@@ -1,0 +1,140 @@
+"""`elastic doctor`: what this machine can do, what is wrong with it, what to do about it.
+
+Whatever can be known without importing TensorFlow is found from files, so that a run can ask the
+same questions before it starts.
+"""
+
+import importlib.util
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from elastic.errors import ExitCode
+
+REINSTALL = "build it again: `uv cache clean horovod && uv sync --reinstall-package horovod`"
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the examination."""
+
+    level: Level
+    what: str
+    found: str
+    advice: str = ""
+
+
+def blocking() -> list[str]:
+    """Return what must be mended before any run can start, in a few milliseconds."""
+    return [f"{f.what}: {f.found}; {f.advice}" for f in _builds() if f.level is Level.PROBLEM]
+
+
+def examine() -> list[Finding]:
+    """Return everything there is to say about this machine."""
+    return [*_versions(), *_builds(), *_loads(), *_network(), *_resources()]
+
+
+def show(findings: list[Finding]) -> int:
+    """Print the findings; return 1 if one of them is a problem."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    colours = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "red"}
+    for f in findings:
+        text = f.found + (f"\n-> {f.advice}" if f.advice else "")
+        table.add_row(f"[{colours[f.level]}]{f.level}[/]", f.what, text)
+    Console(soft_wrap=True).print(table)
+    return ExitCode.FAILED if any(f.level is Level.PROBLEM for f in findings) else ExitCode.GOAL_REACHED
+
+
+def _versions() -> list[Finding]:
+    found = [Finding(Level.OK, "python", f"{platform.python_version()} ({sys.executable})")]
+    for name in ("elastic-keras", "tensorflow", "keras", "horovod", "ray", "numpy"):
+        try:
+            found.append(Finding(Level.OK, name, version(name)))
+        except PackageNotFoundError:
+            found.append(Finding(Level.PROBLEM, name, "not installed", "install the project: `uv sync`"))
+    return found
+
+
+def _builds() -> list[Finding]:
+    """Look at Horovod's files: is the TensorFlow binding there?"""
+    spec = importlib.util.find_spec("horovod")
+    if spec is None or spec.origin is None:
+        return [Finding(Level.PROBLEM, "horovod", "not installed", "install the project: `uv sync`")]
+    binding = list((Path(spec.origin).parent / "tensorflow").glob("mpi_lib*.so"))
+    if not binding:
+        return [Finding(Level.PROBLEM, "horovod", "built without TensorFlow", REINSTALL)]
+    return [Finding(Level.OK, "horovod's binding", binding[0].name)]
+
+
+_PROBE = """
+import horovod.tensorflow as hvd
+print(hvd.gloo_built(), hvd.nccl_built(), hvd.mpi_built())
+"""
+
+
+def _loads() -> list[Finding]:
+    """Load the binding in a process of its own: a wrong build can end in a crash."""
+    probe = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True, timeout=120, check=False)
+    if probe.returncode != 0:
+        lines = [line for line in probe.stderr.splitlines() if line.strip()]
+        cause = lines[-1] if lines else f"exit code {probe.returncode}"
+        built = "undefined symbol" in probe.stderr
+        text = "built against another TensorFlow" if built else "does not load"
+        return [Finding(Level.PROBLEM, "horovod", f"{text}: {cause}", REINSTALL)]
+    gloo, nccl, _ = probe.stdout.split()[-3:]
+    if gloo != "True":
+        return [Finding(Level.PROBLEM, "horovod", "built without Gloo, which elastic training needs", REINSTALL)]
+    return [Finding(Level.OK, "horovod's collectives", "Gloo" + (", NCCL" if nccl not in ("0", "False") else ""))]
+
+
+def _network() -> list[Finding]:
+    found = []
+    name = socket.gethostname()
+    stats = psutil.net_if_stats()
+    up = {
+        nic: [a.address for a in addresses if a.family == socket.AF_INET]
+        for nic, addresses in psutil.net_if_addrs().items()
+        if stats[nic].isup
+    }
+    text = ", ".join(f"{nic} {' '.join(a)}" for nic, a in up.items() if a)
+    found.append(Finding(Level.OK, "network interfaces", text or "none"))
+    try:
+        address = socket.gethostbyname(name)
+    except OSError as error:
+        return [*found, Finding(Level.WARNING, "hostname", f"{name} does not resolve: {error}", f"add {name} to /etc/hosts")]
+    if address.startswith("127.") and any(nic != "lo" and a for nic, a in up.items()):
+        advice = f"for jobs on several hosts, let {name} resolve to this host's own address in /etc/hosts"
+        return [*found, Finding(Level.WARNING, "hostname", f"{name} is {address}: other hosts cannot reach it", advice)]
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        found.append(Finding(Level.OK, "ports", f"can listen, such as on {probe.getsockname()[1]}"))
+    return [*found, Finding(Level.OK, "hostname", f"{name} is {address}")]
+
+
+def _resources() -> list[Finding]:
+    disk, memory = shutil.disk_usage(Path.cwd()), psutil.virtual_memory()
+    cores = psutil.cpu_count() or 1
+    found = [Finding(Level.OK, "cores, memory", f"{cores}, {memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GiB free")]
+    level = Level.WARNING if disk.free < 2**30 else Level.OK
+    advice = "checkpoints may fail; free some space or choose another --run-dir" if level is Level.WARNING else ""
+    found.append(Finding(level, "disk here", f"{disk.free / 2**30:.1f} GiB free", advice))
+    if shutil.which("nvidia-smi") is None:
+        return [*found, Finding(Level.OK, "GPU", "none: workers train on the CPU")]
+    probe = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=False)
+    return [*found, Finding(Level.OK, "GPU", probe.stdout.strip() or probe.stderr.strip())]

@@ -1,0 +1,1 @@
+"""Who starts agents on hosts; nothing else knows launchers."""

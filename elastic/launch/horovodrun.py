@@ -1,0 +1,54 @@
+"""The stock `horovodrun`, as `elastic run` starts it: nothing patched, only arguments."""
+
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import discovery
+from elastic.config import Config
+from elastic.errors import ConfigError
+
+SCRIPT = Path(discovery.__file__).parent / "discover_hosts.sh"
+
+
+def hosts_of(config: Config) -> tuple[str, ...]:
+    """Return the `host:slots` lines a job starts with; this machine by default."""
+    return config.hosts or (f"localhost:{config.workers.max}",)
+
+
+def is_local(hosts: Sequence[str]) -> bool:
+    """Tell whether all hosts are this machine."""
+    own = {"localhost", "127.0.0.1", "::1", socket.gethostname()}
+    return all(line.rpartition(":")[0] in own or line in own for line in hosts)
+
+
+def command(config: Config, job: Path, run_dir: Path, sets: Sequence[str], extra: Path | None) -> list[str]:
+    """Return the command line of the launcher.
+
+    Raises:
+        ConfigError: when horovodrun is not installed beside this Python.
+    """
+    launcher = Path(sys.executable).with_name("horovodrun")
+    found = str(launcher) if launcher.exists() else shutil.which("horovodrun")
+    if found is None:
+        raise ConfigError("horovodrun is not installed beside this Python; `elastic doctor` says more")
+    workers, network = config.workers, config.network
+    line = [found, "-np", str(workers.first), "--min-np", str(workers.min), "--max-np", str(workers.max)]
+    line += ["--host-discovery-script", str(SCRIPT)]
+    line += ["--elastic-timeout", str(network.start_timeout_s)]
+    line += ["--blacklist-cooldown-range", *(str(s) for s in network.cooldown_s)]
+    interfaces = network.interfaces or ("lo" if is_local(hosts_of(config)) else None)
+    if interfaces:
+        line += ["--network-interfaces", interfaces]
+    line += [sys.executable, "-m", "elastic", "worker", str(job.resolve()), "--run-dir", str(run_dir)]
+    for pair in sets:
+        line += ["--set", pair]
+    return line + (["--config", str(extra.resolve())] if extra else [])
+
+
+def environment(hosts_file: Path) -> dict[str, str]:
+    """Return the environment of the launcher, which it passes on to all workers."""
+    return os.environ | {"ELASTIC_HOSTS_FILE": str(hosts_file), "ELASTIC_LAUNCHER": "elastic run", "PYTHONUNBUFFERED": "1"}

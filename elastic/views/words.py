@@ -1,0 +1,32 @@
+"""Facts in plain words, for a terminal."""
+
+from elastic.events import Record
+
+
+def words(record: Record) -> str | None:
+    """Return a line for a person, or None for a fact that needs none."""
+    where = f"{record.host}[{record.slot}]"
+    get = record.get
+    match record.event:
+        case "WorldFormed":
+            if record.rank != 0:
+                return None
+            return f"world {record.generation}: {get('size')} workers, from step {get('step')}"
+        case "WorkerLost":
+            return f"worker {where} lost: {get('summary')}" if get("root_cause") else None
+        case "WorkerLeft":
+            return None if get("reason") == "goal" else f"worker {where} left: {get('reason')}"
+        case "SlotGaveUp":
+            return f"slot {where} given up: {get('reason')}"
+        case "HostsChanged":
+            return "hosts changed: forming a new world" if record.rank == 0 else None
+        case "CheckpointRejected":
+            return f"checkpoint {get('path')} rejected: {get('reason')}"
+        case "CheckpointFailed":
+            return f"checkpoint of step {get('step')} not written: {get('error')}"
+        case "CheckpointLoaded":
+            return f"going on from {get('path')} (step {get('step')})"
+        case "JobStarted":
+            return f"start {get('restarts') + 1} of the launcher" if get("restarts") else None
+        case _:
+            return None

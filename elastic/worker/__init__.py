@@ -1,0 +1,1 @@
+"""The process that trains: the only part that imports TensorFlow, Keras and Horovod."""

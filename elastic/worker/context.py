@@ -1,0 +1,115 @@
+"""The worker process as `fit` finds it: its job, its agent, where facts go."""
+
+import os
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from elastic.channel import Channel, Drain, Entered, Go, Message, Phase, Prepare, Pulse, Ready
+from elastic.config import Config
+from elastic.events import Event, EventLog
+from elastic.rundir import RunDir
+
+HEARTBEAT_PERIOD_S = 0.5
+
+
+@dataclass
+class Context:
+    """One a process. Without an agent (a script run by hand) it trains alone and keeps no run directory."""
+
+    config: Config
+    run_dir: RunDir | None = None
+    channel: Channel | None = None
+    pulse: Pulse = field(default_factory=Pulse.create)
+    standby: bool = False
+    level: str = "off"
+    began: float = field(default_factory=time.monotonic)
+    draining: str | None = None
+    go: Go | None = None
+    _events: EventLog | None = None
+
+    def emit(self, event: Event) -> None:
+        """Record a fact."""
+        if self._events is not None:
+            self._events.emit(event)
+
+    def tell(self, message: Message) -> None:
+        """Send the agent a message, if there is an agent."""
+        if self.channel is not None:
+            self.channel.send(message)
+
+    def entered(self, rank: int, size: int, generation: int) -> None:
+        """Say that this worker is part of a world; facts bear its rank and generation from here on."""
+        if self._events is not None:
+            self._events.rank, self._events.generation = rank, generation
+        self.tell(Entered(rank, size, generation))
+
+    def wait_for_slot(self) -> Go | None:
+        """Tell the agent that this process is ready, and wait to be given a slot.
+
+        Returns:
+            The slot, or None when there is no agent. Ends the process when the agent is gone.
+        """
+        if self.channel is None or self.run_dir is None:
+            return None
+        self.pulse.enter(Phase.WAITING)
+        self.channel.send(Ready(psutil.Process().memory_info().rss, time.monotonic() - self.began))
+        go = self.channel.expect(Go)
+        if not isinstance(go, Go):
+            os._exit(0)
+        self.go = go
+        self._events = EventLog(self.run_dir.events, host=go.host, slot=go.slot)
+        self._events.generation = go.generation
+        threading.Thread(target=self._listen, args=(self.channel,), name="agent", daemon=True).start()
+        return go
+
+    def _listen(self, channel: Channel) -> None:
+        while True:
+            messages = channel.receive()
+            if messages is None:
+                os._exit(143)  # the agent is gone, and with it whoever would look after this process
+            for message in messages:
+                if isinstance(message, Drain):
+                    self.draining = message.reason
+
+    def start_heartbeat(self) -> None:
+        """Let the pulse show that this process runs Python."""
+
+        def beat() -> None:
+            while True:
+                self.pulse.heartbeat()
+                time.sleep(HEARTBEAT_PERIOD_S)
+
+        threading.Thread(target=beat, name="heartbeat", daemon=True).start()
+
+
+def from_prepare(message: Prepare, channel: Channel, pulse: Pulse) -> Context:
+    """Return the context of a process that an agent started."""
+    return Context(
+        config=Config.model_validate(message.config),
+        run_dir=RunDir(Path(message.run_dir)),
+        channel=channel,
+        pulse=pulse,
+        standby=message.standby,
+        level=message.level,
+    )
+
+
+_current: Context | None = None
+
+
+def set_current(context: Context) -> None:
+    """Make `context` this process's."""
+    global _current
+    _current = context
+
+
+def current() -> Context:
+    """Return this process's context; one without an agent if none was set."""
+    global _current
+    if _current is None:
+        _current = Context(config=Config())
+    return _current

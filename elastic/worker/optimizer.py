@@ -1,0 +1,169 @@
+"""A Keras optimizer whose `apply` first reduces the gradients over all workers.
+
+Horovod's own `DistributedOptimizer` overrides methods that Keras 3 no longer calls, so it reduces
+nothing and says nothing. Here `apply` is overridden, the one method that every update of Keras 3
+goes through.
+
+A step is atomic: every gradient (and the few signals that workers exchange) travels in one
+collective phase, and no variable, `iterations` included, changes before all of it has arrived.
+A failed collective therefore leaves the model and the optimizer as the last completed step
+left them.
+
+The optimizer object stays what it was: two of its methods are overridden on the instance alone, so
+`isinstance`, saving and loading see the plain Keras optimizer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+import horovod.tensorflow as hvd
+import keras
+import tensorflow as tf
+
+
+class Signal(IntEnum):
+    """What a worker may tell all others with its gradients; each is a count of who raised it."""
+
+    HOSTS_CHANGED = 0
+    DRAIN = 1  # this worker leaves after this step
+
+
+@dataclass(eq=False)
+class Reduction:
+    """What one step exchanges, and how.
+
+    Attributes:
+        share: this worker's part of the step's samples, from 0 to 1; the shares of all workers
+            sum to 1, so that the reduced gradient is that of the joint batch.
+        raised: signals this worker sends with the next step, one number each.
+        seen: their sums over all workers, from the last completed step.
+        scale: what the optimizer's learning rate is multiplied by.
+        fp16: send gradients as half precision.
+    """
+
+    fp16: bool = False
+    share: tf.Variable = field(default_factory=lambda: tf.Variable(1.0, trainable=False, name="share"))
+    scale: tf.Variable = field(default_factory=lambda: tf.Variable(1.0, trainable=False, name="lr_scale"))
+    raised: tf.Variable = field(
+        default_factory=lambda: tf.Variable([0.0] * len(Signal), trainable=False, name="raised")
+    )
+    seen: tf.Variable = field(default_factory=lambda: tf.Variable([0.0] * len(Signal), trainable=False, name="seen"))
+
+    def reduce(self, grads: Sequence[Any]) -> list[Any]:
+        """Return the gradients of the joint batch; `None` stays `None`, sparse stays sparse.
+
+        Every returned tensor depends on all collectives of the step.
+        """
+        dense = [(i, g) for i, g in enumerate(grads) if g is not None and not isinstance(g, tf.IndexedSlices)]
+        sparse = [(i, g) for i, g in enumerate(grads) if isinstance(g, tf.IndexedSlices)]
+        wire = [self._to_wire(g * tf.cast(self.share, g.dtype)) for _, g in dense]
+        *summed, seen = hvd.grouped_allreduce([*wire, self.raised.read_value()], op=hvd.Sum, name="elastic.gradients")
+        gathered = []
+        if sparse:
+            values = [self._to_wire(g.values * tf.cast(self.share, g.values.dtype)) for _, g in sparse]
+            gathered = hvd.grouped_allgather(values, name="elastic.sparse.values")
+            indices = hvd.grouped_allgather([g.indices for _, g in sparse], name="elastic.sparse.indices")
+            gathered = [*gathered, *indices]
+        result: list[Any] = list(grads)
+        with tf.control_dependencies([*summed, seen, *gathered]):
+            self.seen.assign(seen)
+            for (i, g), total in zip(dense, summed, strict=True):
+                result[i] = tf.cast(total, g.dtype)
+            for n, (i, g) in enumerate(sparse):
+                values, places = gathered[n], gathered[len(sparse) + n]
+                result[i] = tf.IndexedSlices(tf.cast(values, g.dtype), tf.identity(places), g.dense_shape)
+            return [_pinned(g) for g in result]
+
+    def _to_wire(self, tensor: tf.Tensor) -> tf.Tensor:
+        if self.fp16 and tensor.dtype in (tf.float32, tf.float64):
+            return tf.cast(tensor, tf.float16)
+        return tf.cast(tensor, tf.float32) if tensor.dtype == tf.bfloat16 else tensor
+
+
+def _pinned(grad: Any) -> Any:
+    """Return the gradient as a new op, so that the surrounding control dependencies hold for it."""
+    return grad if grad is None or isinstance(grad, tf.IndexedSlices) else tf.identity(grad)
+
+
+def _tensors(grads: Sequence[Any]) -> list[tf.Tensor]:
+    return [g.values if isinstance(g, tf.IndexedSlices) else g for g in grads if g is not None]
+
+
+def distribute(
+    optimizer: keras.optimizers.Optimizer, *, fp16: bool = False, reduction: Reduction | None = None
+) -> keras.optimizers.Optimizer:
+    """Make `optimizer` reduce gradients over all workers, in place, and return it.
+
+    Clipping, accumulation, weight decay, EMA and loss scaling act on the reduced gradients, as
+    they would in one process on the joint batch. Calling it twice changes nothing.
+
+    Args:
+        optimizer: any Keras 3 optimizer.
+        fp16: send gradients as half precision.
+        reduction: shares, signals and learning-rate scale; by default an equal share for each
+            worker of the current world (Horovod must be initialised).
+
+    Raises:
+        TypeError: when `optimizer` is not a Keras 3 optimizer.
+    """
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise TypeError(f"found {type(optimizer).__name__}, expected a keras.optimizers.Optimizer")
+    if "_elastic_reduction" in optimizer.__dict__:
+        return optimizer
+    if reduction is None:
+        reduction = Reduction(fp16=fp16)
+        reduction.share.assign(1.0 / hvd.size())
+    object.__setattr__(optimizer, "_elastic_reduction", reduction)
+    updating = optimizer
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        updating = optimizer.inner_optimizer
+    _scale_while_applying(updating, reduction)
+    _reduce_before_applying(optimizer, reduction)
+    return optimizer
+
+
+def _scale_while_applying(optimizer: Any, reduction: Reduction) -> None:
+    """Scale the learning rate inside `apply` alone.
+
+    Outside of it the rate reads as the user and their callbacks set it, so schedules and
+    ReduceLROnPlateau work on it undisturbed and a resize cannot make it drift.
+    """
+    plain_apply, plain_rate = optimizer.apply, optimizer._get_current_learning_rate
+    applying = False
+
+    def apply(grads: Sequence[Any], trainable_variables: Any = None) -> Any:
+        nonlocal applying
+        applying = True
+        try:
+            return plain_apply(grads, trainable_variables)
+        finally:
+            applying = False
+
+    def rate() -> Any:
+        if not applying:
+            return plain_rate()
+        unscaled = tf.convert_to_tensor(plain_rate())
+        return unscaled * tf.cast(reduction.scale, unscaled.dtype)
+
+    object.__setattr__(optimizer, "apply", apply)
+    object.__setattr__(optimizer, "_get_current_learning_rate", rate)
+
+
+def _reduce_before_applying(optimizer: Any, reduction: Reduction) -> None:
+    plain_apply = optimizer.apply
+
+    def apply(grads: Sequence[Any], trainable_variables: Any = None) -> Any:
+        if len(grads) == 0:
+            return plain_apply(grads, trainable_variables)
+        reduced = reduction.reduce(grads)
+        with tf.control_dependencies([reduction.seen.read_value(), *_tensors(reduced)]):
+            return plain_apply(reduced, trainable_variables)
+
+    object.__setattr__(optimizer, "apply", apply)
+
+
+def reduction_of(optimizer: Any) -> Reduction:
+    """Return what `distribute` gave to the optimizer."""
+    return optimizer.__dict__["_elastic_reduction"]  # type: ignore[no-any-return]

@@ -1,0 +1,74 @@
+"""One training step and one validation step as compiled functions of an iterator."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from elastic.worker.guard import StepGuard
+from elastic.worker.optimizer import Reduction
+
+
+class Steps:
+    """The compiled steps of a model; they survive resets, so nothing is traced twice.
+
+    Args:
+        model: compiled, built, its optimizer distributed with `reduction`.
+        reduction: what a step exchanges with the other workers.
+    """
+
+    def __init__(self, model: keras.Model, reduction: Reduction) -> None:
+        self._model = model
+        self._reduction = reduction
+        self._guard = StepGuard(model)
+        wrap = (lambda f: f) if model.run_eagerly else lambda f: tf.function(f, reduce_retracing=True, autograph=False)
+        self._train = wrap(self._train_on)
+        self._validate = wrap(self._validate_on)
+        self._inside = False
+
+    def train(self, iterator: Iterator[Any]) -> tuple[dict[str, Any], Any]:
+        """Do one step; return its logs and the signals of all workers (see `optimizer.Signal`).
+
+        Raises:
+            HorovodInternalError: when a peer is gone; the model is then as before the step.
+        """
+        self._inside = True
+        logs = self._train(iterator)
+        seen = self._reduction.seen.numpy()
+        self._inside = False
+        return logs, seen
+
+    def take_back(self) -> None:
+        """Undo the forward pass of a step that failed in its collective; else do nothing."""
+        if self._inside:
+            self._guard.put_back()
+            self._inside = False
+
+    def validate(self, iterator: Iterator[Any]) -> None:
+        """Add one batch to the model's metrics."""
+        self._validate(iterator)
+
+    def _train_on(self, iterator: Iterator[Any]) -> Any:
+        samples, share = next(iterator)
+        self._reduction.share.assign(share)
+        with tf.control_dependencies(self._guard.keep()):
+            logs = self._model.train_step(samples)
+        tf.cond(share > 0.0, lambda: None, self._guard.put_back)  # a stand-in sample leaves no trace
+        return logs
+
+    def _validate_on(self, iterator: Iterator[Any]) -> None:
+        samples, _ = next(iterator)
+        self._model.test_step(samples)
+
+
+def build(model: keras.Model, example: Any) -> None:
+    """Create every variable of the model, its metrics and its optimizer from one batch.
+
+    Args:
+        example: a batch as the source gives it, (x, y, ...).
+    """
+    batch = keras.tree.map_structure(tf.convert_to_tensor, example)
+    model._symbolic_build(data_batch=batch)
+    if not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)

@@ -1,0 +1,300 @@
+"""The training loop: epochs, steps, validation, commits, in whatever world there is.
+
+`Training.run` is entered anew after each reset, by `loop.run`, and goes on where the state says.
+Everything that workers must do alike (number of steps, collectives, interrupts) follows from the
+state that `sync` has made equal and from the signals that travel with each step's gradients.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import horovod.tensorflow as hvd
+import keras
+import numpy as np
+from horovod.common.exceptions import HostsUpdatedInterrupt
+
+from elastic.channel import Phase, Pulse
+from elastic.config import Config
+from elastic.events import (
+    Committed,
+    EpochEnded,
+    Event,
+    FirstStepDone,
+    HostsChanged,
+    JobFinished,
+    Progressed,
+    WorldFormed,
+)
+from elastic.worker import learning_rate, order
+from elastic.worker.callbacks import Callbacks
+from elastic.worker.collective import sum_arrays
+from elastic.worker.data import Source, training_batches, validation_batches
+from elastic.worker.optimizer import Reduction, Signal
+from elastic.worker.saving import Saver
+from elastic.worker.stopwatch import Stopwatch
+from elastic.worker.step import Steps
+from elastic.worker.training_state import Stage, TrainingState
+
+PROGRESS_PERIOD_S = 1.0
+
+
+class Drained(Exception):
+    """This worker leaves after a completed step, because it was asked to."""
+
+    def __init__(self, whole_job: bool) -> None:
+        super().__init__("drained")
+        self.whole_job = whole_job
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a training is made of."""
+
+    config: Config
+    model: keras.Model
+    source: Source
+    validation: Source | None
+    validation_freq: int
+    steps: Steps
+    reduction: Reduction
+    callbacks: Callbacks
+    saver: Saver
+    pulse: Pulse
+    emit: Callable[[Event], None]
+    entered: Callable[[int, int, int], None]
+    draining: Callable[[], str | None]
+    say: Callable[[str], None]
+
+
+class Training:
+    """One `fit` in this process."""
+
+    def __init__(self, parts: Parts, watch: Stopwatch) -> None:
+        self._p = parts
+        self._watch = watch
+        self._begun = False
+        self._scale = 1.0
+        self._first_step_pending = True
+        self._traced = False
+        self._raised = [0.0] * len(Signal)
+        self._progress_at = (0.0, 0)
+        self._epoch_began = 0.0
+        self._last_step_at: float | None = None
+
+    def run(self, state: TrainingState) -> None:
+        """Train until the goal is reached, from wherever the state is."""
+        self._settle(state)
+        while state.at.epoch < self._p.config.epochs and not self._p.model.stop_training:
+            self._epoch(state)
+        self._finish(state)
+
+    @property
+    def history(self) -> keras.callbacks.History:
+        """What the epochs came to."""
+        return self._p.callbacks.history
+
+    def before_reset(self, state: TrainingState) -> None:
+        """Forget what the next rendezvous makes stale."""
+        state.hosts_changed = False
+        self._p.pulse.enter(Phase.ENTERING)
+
+    def _settle(self, state: TrainingState) -> None:
+        p, agreed = self._p, state.agreement
+        p.entered(hvd.rank(), hvd.size(), agreed.generation)
+        self._watch.lap("sync")
+        p.emit(
+            WorldFormed(
+                size=hvd.size(),
+                root=agreed.root,
+                epoch=state.at.epoch,
+                step=state.at.step,
+                lost_steps=0,
+                phases_s=self._watch.laps(),
+            )
+        )
+        if not self._begun:
+            p.callbacks.begin(agreed.resumed)
+            if agreed.resumed:
+                p.callbacks.apply(state.remembered)
+            self._begun = True
+        p.callbacks.settle()
+        self._first_step_pending = True
+        self._progress_at = (time.monotonic(), state.at.samples)
+        self._raise_signals([0.0] * len(Signal))
+
+    def _epoch(self, state: TrainingState) -> None:
+        p, n, epoch = self._p, len(self._p.source), state.at.epoch
+        if state.stage is Stage.NEW:
+            p.model.reset_metrics()
+            p.callbacks.call("on_epoch_begin", epoch)
+            state.stage = Stage.BEGUN
+        self._epoch_began = self._epoch_began or time.monotonic()
+        if state.stage is Stage.BEGUN:
+            total = p.config.batch.total(hvd.size())
+            part = order.cut(n, state.at.consumed, total, hvd.rank(), hvd.size(), p.config.drop_last)
+            batches = iter(training_batches(p.source, part, p.config.seed, epoch, state.at.consumed))
+            for samples in part.total.tolist():
+                self._step(state, batches, samples)
+                if p.model.stop_training:
+                    break
+            state.epoch_logs = self._averaged_metrics("train")
+            state.stage = Stage.TRAINED
+        logs = dict(state.epoch_logs)
+        if p.validation is not None and len(p.validation) and (epoch + 1) % p.validation_freq == 0:
+            logs |= {f"val_{name}": value for name, value in self._validate(p.validation).items()}
+        p.pulse.enter(Phase.USER)
+        p.callbacks.call("on_epoch_end", epoch, logs)
+        state.at, state.stage = state.at.after_epoch(), Stage.NEW
+        self._report_epoch(state, epoch, logs)
+        self._commit(state)
+
+    def _step(self, state: TrainingState, batches: Any, samples: int) -> None:
+        p, index = self._p, state.at.epoch_step
+        p.callbacks.call("on_train_batch_begin", index)
+        self._scale_learning_rate(state.at.step)
+        self._raise_signals([float(state.hosts_changed), float(p.draining() is not None)])
+        p.pulse.enter(Phase.STEPPING if self._traced else Phase.COMPILING)
+        logs, seen = p.steps.train(batches)
+        self._traced = True
+        state.at = state.at.after_step(samples)
+        p.pulse.step_done(state.at.step)
+        if self._first_step_pending:
+            self._report_first_step(state)
+        self._last_step_at = time.monotonic()
+        if p.callbacks.has("on_train_batch_end"):
+            p.callbacks.call("on_train_batch_end", index, plain_logs(logs))
+        self._report_progress(state)
+        if seen.any():
+            self._obey(state, seen)
+        every = p.config.commit.steps
+        if every and state.at.epoch_step % every == 0:
+            self._commit(state)
+
+    def _obey(self, state: TrainingState, seen: Any) -> None:
+        """Act on the workers' signals, which all of them saw after this same step."""
+        leaving = round(float(seen[Signal.DRAIN]))
+        if leaving and hvd.rank() == 0:
+            self._p.saver.save_now(state)  # if it is the whole job that stops, this is what it goes on from
+        if leaving and (leaving == hvd.size() or self._raised[Signal.DRAIN]):
+            raise Drained(whole_job=leaving == hvd.size())
+        self._p.emit(HostsChanged(state.at.step))
+        self._watch.start()
+        raise HostsUpdatedInterrupt(False)
+
+    def _raise_signals(self, signals: list[float]) -> None:
+        if signals != self._raised:
+            self._p.reduction.raised.assign(signals)
+            self._raised = signals
+
+    def _scale_learning_rate(self, step: int) -> None:
+        scale = learning_rate.scale(self._p.config.learning_rate, hvd.size(), step)
+        if scale != self._scale:
+            self._p.reduction.scale.assign(scale)
+            self._scale = scale
+
+    def _averaged_metrics(self, name: str) -> dict[str, Any]:
+        """Return the metrics over the samples of all workers.
+
+        Keras metrics keep sums (of values, of counts, of confusions), so the sums over all workers
+        give the exact metric of the joint samples.
+        """
+        variables = self._p.model.metrics_variables
+        sums = sum_arrays([v.numpy() for v in variables], f"elastic.metrics.{name}")
+        for variable, total in zip(variables, sums, strict=True):
+            variable.assign(total)
+        return plain_logs(self._p.model.get_metrics_result())
+
+    def _validate(self, source: Source) -> dict[str, Any]:
+        p = self._p
+        p.pulse.enter(Phase.VALIDATING)
+        p.model.reset_metrics()
+        p.callbacks.call("on_test_begin")
+        low, high = order.shard(len(source), hvd.rank(), hvd.size())
+        batch = max(1, p.config.batch.total(hvd.size()) // hvd.size())
+        batches = iter(validation_batches(source, low, high, batch))
+        for i in range(-(-(high - low) // batch)):
+            p.callbacks.call("on_test_batch_begin", i)
+            p.steps.validate(batches)
+            p.callbacks.call("on_test_batch_end", i)
+        logs = self._averaged_metrics("validation")
+        p.callbacks.call("on_test_end", logs)
+        return logs
+
+    def _commit(self, state: TrainingState) -> None:
+        state.commit()
+        self._p.pulse.enter(Phase.SAVING)
+        if hvd.rank() == 0:
+            self._p.emit(Committed(state.at.epoch, state.at.step))
+            self._p.saver.save(state)
+        self._p.pulse.enter(Phase.USER)
+
+    def _finish(self, state: TrainingState) -> None:
+        """Record the goal as reached, then leave together: nobody may miss it."""
+        p = self._p
+        if p.config.epochs > 0:
+            p.model.optimizer.finalize_variable_values(p.model.trainable_weights)
+        p.pulse.enter(Phase.SAVING)
+        if hvd.rank() == 0:
+            p.saver.save_now(state)
+            p.emit(self._outcome(state))
+        sum_arrays([np.ones(1)], "elastic.goal")
+        p.pulse.enter(Phase.ENDING)
+        p.callbacks.end(state.epoch_logs)
+
+    def _outcome(self, state: TrainingState) -> JobFinished:
+        p = self._p
+        epochs = p.config.epochs if not p.model.stop_training else state.at.epoch
+        per_epoch = order.owed(len(p.source), p.config.batch.total(hvd.size()), p.config.drop_last)
+        return JobFinished(
+            epochs=state.at.epoch,
+            step=state.at.step,
+            samples=state.at.samples,
+            samples_owed=per_epoch * epochs,
+            metrics={k: v for k, v in state.last_logs.items() if isinstance(v, float)},
+            stopped_early=bool(p.model.stop_training),
+        )
+
+    def _report_first_step(self, state: TrainingState) -> None:
+        now = time.monotonic()
+        pause = now - self._last_step_at if self._last_step_at is not None else 0.0
+        self._first_step_pending = False
+        self._p.emit(FirstStepDone(state.at.step, round(pause, 6), round(self._watch.lap("first_step"), 6)))
+
+    def _report_progress(self, state: TrainingState) -> None:
+        now = time.monotonic()
+        since, samples = self._progress_at
+        if hvd.rank() != 0 or now - since < PROGRESS_PERIOD_S:
+            return
+        self._progress_at = (now, state.at.samples)
+        at = state.at
+        self._p.emit(
+            Progressed(
+                epoch=at.epoch,
+                epochs=self._p.config.epochs,
+                epoch_step=at.epoch_step,
+                step=at.step,
+                consumed=at.consumed,
+                owed=len(self._p.source),
+                samples=at.samples,
+                samples_per_s=round((at.samples - samples) / (now - since), 1),
+                size=hvd.size(),
+            )
+        )
+
+    def _report_epoch(self, state: TrainingState, epoch: int, logs: dict[str, Any]) -> None:
+        took, self._epoch_began = time.monotonic() - self._epoch_began, 0.0
+        state.last_logs = logs
+        if hvd.rank() != 0:
+            return
+        numbers = {k: v for k, v in logs.items() if isinstance(v, float)}
+        self._p.emit(EpochEnded(epoch, state.at.step, state.at.samples, numbers, round(took, 3), hvd.size()))
+        words = "  ".join(f"{k} {v:.4f}" for k, v in numbers.items())
+        self._p.say(f"epoch {epoch + 1}/{self._p.config.epochs}  {words}  ({hvd.size()} workers, {took:.1f} s)")
+
+
+def plain_logs(logs: Any) -> dict[str, Any]:
+    """Return logs as floats (and lists, for metrics with several values)."""
+    arrays = {name: np.asarray(keras.ops.convert_to_numpy(value)) for name, value in logs.items()}
+    return {name: float(a) if a.ndim == 0 else a.tolist() for name, a in arrays.items()}
