@@ -5,6 +5,7 @@ ones, whose failure its wrapper then swallows. Here every failed Horovod op beco
 `HorovodInternalError`, the sign that `hvd.elastic` recovers from; anything else is the user's.
 """
 
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,11 +18,19 @@ import tensorflow as tf
 from horovod.common.exceptions import HorovodInternalError
 
 
+_CORE_SAYS = re.compile(r"Horovod has been shut down|Horovod[A-Z][a-z]+")
+
+
 def is_lost_collective(error: BaseException) -> bool:
-    """Tell whether an exception says that a Horovod op failed."""
-    return isinstance(error, HorovodInternalError) or (
-        isinstance(error, tf.errors.OpError) and "horovod" in str(error).lower()
-    )
+    """Tell whether an exception says that a Horovod op failed because a peer is gone.
+
+    The text of a TensorFlow error also holds the file names of the Python stack, horovod's own
+    among them; only what the core itself says counts. Wrong shapes or types come with another
+    status and are nobody's loss.
+    """
+    if isinstance(error, HorovodInternalError):
+        return True
+    return isinstance(error, tf.errors.UnknownError) and _CORE_SAYS.search(str(error)) is not None
 
 
 @contextmanager
@@ -42,9 +51,9 @@ def collectives(on_lost: Callable[[str, float], None] | None = None) -> Iterator
 
 
 def _first_line(error: BaseException) -> str:
-    text = getattr(error, "message", None) or str(error)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return next((line for line in lines if "orovod" in line), lines[0] if lines else "")[:300]
+    said = [line for line in str(error).splitlines() if _CORE_SAYS.search(line)]
+    text = said[0] if said else str(error)
+    return text.rpartition("}} ")[2].partition(". ")[0][:200]
 
 
 def gather(value: Any, name: str) -> list[Any]:
