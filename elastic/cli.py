@@ -18,8 +18,13 @@ app = typer.Typer(
 )
 
 Job = Annotated[Path, typer.Argument(help="A YAML file, or your own Python script that calls elastic.fit.")]
-Sets = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one key, such as epochs=3 or data.source=mnist.npz.")]
-RunDirectory = Annotated[Path | None, typer.Option(help="Where the run keeps its files; an unfinished run there goes on.")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override one key, such as epochs=3 or data.source=mnist.npz."),
+]
+RunDirectory = Annotated[
+    Path | None, typer.Option(help="Where the run keeps its files; an unfinished run there goes on.")
+]
 Extra = Annotated[Path | None, typer.Option("--config", help="A YAML file with the options of a script.")]
 
 
@@ -31,7 +36,9 @@ def _version(value: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     pass
 

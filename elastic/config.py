@@ -103,9 +103,7 @@ class Workers(Section):
     def _ordered(self) -> Self:
         start = self.start if self.start is not None else self.max
         if not self.min <= start <= self.max:
-            raise ValueError(
-                f"found min {self.min}, start {start}, max {self.max}; expected min <= start <= max"
-            )
+            raise ValueError(f"found min {self.min}, start {start}, max {self.max}; expected min <= start <= max")
         return self
 
     @property

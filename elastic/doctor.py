@@ -117,7 +117,10 @@ def _network() -> list[Finding]:
     try:
         address = socket.gethostbyname(name)
     except OSError as error:
-        return [*found, Finding(Level.WARNING, "hostname", f"{name} does not resolve: {error}", f"add {name} to /etc/hosts")]
+        return [
+            *found,
+            Finding(Level.WARNING, "hostname", f"{name} does not resolve: {error}", f"add {name} to /etc/hosts"),
+        ]
     if address.startswith("127.") and any(nic != "lo" and a for nic, a in up.items()):
         advice = f"for jobs on several hosts, let {name} resolve to this host's own address in /etc/hosts"
         return [*found, Finding(Level.WARNING, "hostname", f"{name} is {address}: other hosts cannot reach it", advice)]
@@ -130,7 +133,11 @@ def _network() -> list[Finding]:
 def _resources() -> list[Finding]:
     disk, memory = shutil.disk_usage(Path.cwd()), psutil.virtual_memory()
     cores = psutil.cpu_count() or 1
-    found = [Finding(Level.OK, "cores, memory", f"{cores}, {memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GiB free")]
+    found = [
+        Finding(
+            Level.OK, "cores, memory", f"{cores}, {memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GiB free"
+        )
+    ]
     level = Level.WARNING if disk.free < 2**30 else Level.OK
     advice = "checkpoints may fail; free some space or choose another --run-dir" if level is Level.WARNING else ""
     found.append(Finding(level, "disk here", f"{disk.free / 2**30:.1f} GiB free", advice))

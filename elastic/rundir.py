@@ -1,11 +1,11 @@
 """The run directory: what a job leaves behind, and what it goes on from.
 
-    config.yaml     the configuration as resolved
-    events.jsonl    one typed fact a line
-    checkpoints/    durable state, newest last
-    tensorboard/    scalars
-    logs/           one file a worker, one for the launcher
-    summary.json    the outcome
+config.yaml     the configuration as resolved
+events.jsonl    one typed fact a line
+checkpoints/    durable state, newest last
+tensorboard/    scalars
+logs/           one file a worker, one for the launcher
+summary.json    the outcome
 """
 
 import os

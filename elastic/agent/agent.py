@@ -12,6 +12,8 @@ began to join left the launcher's environment unused (`launched`); after that th
 stale and the next must ask (`rejoin`).
 """
 
+import contextlib
+import functools
 import os
 import selectors
 import signal
@@ -84,7 +86,7 @@ class Agent:
         worker.send(Go(slot.env, self._entry, slot.host, slot.local_rank, self._generation))
         for pipe, out in worker.outputs():
             os.set_blocking(pipe.fileno(), False)
-            self._watch(pipe, lambda pipe=pipe, out=out: self._pump(worker, pipe, out))
+            self._watch(pipe, functools.partial(self._pump, worker, pipe, out))
         self._watch(worker.channel.sock, lambda: self._listen(worker))
         self._watch(worker.pidfd, lambda: self._on_death(worker))
         self._events.emit(WorkerStarted(worker.pid, self._entry, worker.source))
@@ -93,10 +95,8 @@ class Agent:
         self._selector.register(file, selectors.EVENT_READ, action)
 
     def _unwatch(self, file: Any) -> None:
-        try:
+        with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(file)
-        except (KeyError, ValueError):
-            pass
 
     def _pump(self, worker: WorkerProcess, pipe: BinaryIO, out: BinaryIO) -> None:
         try:
@@ -176,7 +176,9 @@ class Agent:
         elif cause in (Cause.GOAL, Cause.LEFT, Cause.REMOVED):
             self._events.emit(WorkerLeft(worker.pid, cause.value))
         else:
-            self._events.emit(WorkerLost(worker.pid, cause.value, words_for(end), root_cause=cause is not Cause.REENTRY))
+            self._events.emit(
+                WorkerLost(worker.pid, cause.value, words_for(end), root_cause=cause is not Cause.REENTRY)
+            )
 
     def _catch_signals(self) -> None:
         read, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)

@@ -1,5 +1,6 @@
 """One worker process, as its agent holds it."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -39,10 +40,8 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End it and whatever is in its process group, at once."""
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
     def reap(self) -> int:
         """Return the exit code of the ended process (minus the signal), and free what it held."""
@@ -55,7 +54,8 @@ class WorkerProcess:
 
     def outputs(self) -> list[tuple[BinaryIO, BinaryIO]]:
         """Return the pipes to pump, each with where it goes besides the log."""
-        assert self.process.stdout is not None and self.process.stderr is not None
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
         return [(self.process.stdout, sys.stdout.buffer), (self.process.stderr, sys.stderr.buffer)]  # type: ignore[list-item]
 
 

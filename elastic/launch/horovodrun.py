@@ -51,4 +51,8 @@ def command(config: Config, job: Path, run_dir: Path, sets: Sequence[str], extra
 
 def environment(hosts_file: Path) -> dict[str, str]:
     """Return the environment of the launcher, which it passes on to all workers."""
-    return os.environ | {"ELASTIC_HOSTS_FILE": str(hosts_file), "ELASTIC_LAUNCHER": "elastic run", "PYTHONUNBUFFERED": "1"}
+    return os.environ | {
+        "ELASTIC_HOSTS_FILE": str(hosts_file),
+        "ELASTIC_LAUNCHER": "elastic run",
+        "PYTHONUNBUFFERED": "1",
+    }

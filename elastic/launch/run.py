@@ -65,7 +65,9 @@ class _Supervisor:
             launcher = subprocess.Popen(
                 line, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
-            previous = {n: signal.signal(n, lambda s, _: self._stop(launcher, s)) for n in (signal.SIGINT, signal.SIGTERM)}
+            previous = {
+                n: signal.signal(n, lambda s, _: self._stop(launcher, s)) for n in (signal.SIGINT, signal.SIGTERM)
+            }
             try:
                 while True:
                     ended = launcher.poll() is not None

@@ -50,7 +50,8 @@ class Screen:
             self._progress(record)
         elif record.event == "EpochEnded":
             metrics = "  ".join(f"{k} {v:.4f}" for k, v in record.get("metrics").items())
-            self.line(f"epoch {record.get('epoch') + 1}: {metrics}  ({record.get('size')} workers, {record.get('took_s'):.1f} s)")
+            cost = f"({record.get('size')} workers, {record.get('took_s'):.1f} s)"
+            self.line(f"epoch {record.get('epoch') + 1}: {metrics}  {cost}")
         elif (text := words(record)) is not None:
             self.line(text)
 

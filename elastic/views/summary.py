@@ -5,7 +5,6 @@ recovery pauses and steps done again, over the time from the job's first start t
 """
 
 import json
-import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -117,7 +116,7 @@ def write(run_dir: RunDir) -> Summary:
     text = json.dumps(asdict(summary), indent=1) + "\n"
     with tempfile.NamedTemporaryFile("w", dir=run_dir.path, prefix=".summary", delete=False, encoding="utf-8") as file:
         file.write(text)
-    os.chmod(file.name, 0o644)
+    Path(file.name).chmod(0o644)
     Path(file.name).replace(run_dir.summary)
     return summary
 

@@ -117,7 +117,9 @@ def flaw(path: Path) -> str | None:
             with (path / name).open("rb") as file:
                 found = hashlib.file_digest(file, "sha256").hexdigest()
             if found != expected:
-                return f"{name} is {(path / name).stat().st_size} bytes with digest {found[:12]}, expected {expected[:12]}"
+                return (
+                    f"{name} is {(path / name).stat().st_size} bytes with digest {found[:12]}, expected {expected[:12]}"
+                )
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         return f"{type(error).__name__}: {error}"
     return None
@@ -172,8 +174,8 @@ def _write(path: Path, arrays: Sequence[NDArray[Any]]) -> str:
     with path.open("wb") as file:
         for array in arrays:
             data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-            file.write(data)
-            digest.update(data)
+            file.write(data.data)
+            digest.update(data.data)
         file.flush()
         os.fsync(file.fileno())
     return digest.hexdigest()

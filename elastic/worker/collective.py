@@ -17,7 +17,6 @@ import numpy as np
 import tensorflow as tf
 from horovod.common.exceptions import HorovodInternalError
 
-
 _CORE_SAYS = re.compile(r"Horovod has been shut down|Horovod[A-Z][a-z]+")
 
 

@@ -32,7 +32,9 @@ class Arrays:
         self.tree = keras.tree.map_structure(_as_array, tree)
         lengths = {len(a) for a in keras.tree.flatten(self.tree)}
         if len(lengths) != 1:
-            raise ConfigError(f"data: arrays of different lengths: {sorted(lengths)}; expected one sample a row in each")
+            raise ConfigError(
+                f"data: arrays of different lengths: {sorted(lengths)}; expected one sample a row in each"
+            )
         self._length = lengths.pop()
         self._tensors: Any = None
 
@@ -53,7 +55,9 @@ class Arrays:
 def _as_array(value: Any) -> NDArray[Any]:
     array = np.asarray(value)
     if array.dtype == object or array.ndim == 0:
-        raise ConfigError(f"data: found {type(value).__name__} ({array.dtype}), expected an array with one sample a row")
+        raise ConfigError(
+            f"data: found {type(value).__name__} ({array.dtype}), expected an array with one sample a row"
+        )
     return array.astype(np.float32) if array.dtype == np.float64 else array
 
 
@@ -68,9 +72,13 @@ def as_source(data: Any, y: Any = None, sample_weight: Any = None) -> Source:
         ConfigError: when it is something else, with what to do.
     """
     if isinstance(data, tf.data.Dataset):
-        raise ConfigError("data: a tf.data.Dataset has no random access; pass arrays or an object with __len__ and __getitem__")
+        raise ConfigError(
+            "data: a tf.data.Dataset has no random access; pass arrays or an object with __len__ and __getitem__"
+        )
     if callable(getattr(data, "__next__", None)):
-        raise ConfigError("data: a generator has no random access; pass arrays or an object with __len__ and __getitem__")
+        raise ConfigError(
+            "data: a generator has no random access; pass arrays or an object with __len__ and __getitem__"
+        )
     if y is not None or sample_weight is not None:
         return Arrays(tuple(part for part in (data, y, sample_weight) if part is not None))
     if isinstance(data, (tuple, list, dict, np.ndarray, tf.Tensor)):
@@ -103,7 +111,10 @@ def training_batches(source: Source, part: Cut, seed: int, epoch: int, consumed:
     low, high = part.low - consumed, part.high - consumed
     share = ((high - low) / part.total).astype(np.float32)
     empty = low == high
-    low, high = np.where(empty, np.minimum(low, n - consumed - 1), low), np.where(empty, np.minimum(low, n - consumed - 1) + 1, high)
+    low, high = (
+        np.where(empty, np.minimum(low, n - consumed - 1), low),
+        np.where(empty, np.minimum(low, n - consumed - 1) + 1, high),
+    )
     return _pipeline(source, order, low, high, share)
 
 
@@ -115,7 +126,11 @@ def validation_batches(source: Source, low: int, high: int, batch: int) -> tf.da
 
 
 def _pipeline(
-    source: Source, order: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64], share: NDArray[np.float32]
+    source: Source,
+    order: NDArray[np.int64],
+    low: NDArray[np.int64],
+    high: NDArray[np.int64],
+    share: NDArray[np.float32],
 ) -> tf.data.Dataset:
     with tf.device("/CPU:0"):
         order_t, low_t, high_t, share_t = (tf.convert_to_tensor(a) for a in (order, low, high, share))

@@ -116,7 +116,7 @@ def _config(config: Config, epochs: int | None, batch_size: int | None) -> Confi
     if epochs is not None:
         named["epochs"] = epochs
     if batch_size is not None:
-        named["batch"] = Batch(global_=batch_size)
+        named["batch"] = Batch.model_validate({"global": batch_size})
     return config.model_copy(update=named)
 
 
@@ -142,7 +142,9 @@ class _Fit:
         self._watch.lap("rendezvous")
         training, state = self._assemble(steps, go.generation if go else 0)
         try:
-            run(training.run, reset=lambda: self._reset(training, state), on_lost=lambda *a: self._lost(state, *a))(state)
+            run(training.run, reset=lambda: self._reset(training, state), on_lost=lambda *a: self._lost(state, *a))(
+                state
+            )
         except Drained as drained:
             self._leave(drained.whole_job)
         return self._done(training)
@@ -191,7 +193,7 @@ class _Fit:
             emit=context.emit,
             entered=context.entered,
             draining=lambda: context.draining,
-            say=print if request.verbose else lambda line: None,
+            say=print if request.verbose else lambda _: None,
         )
         return Training(parts, self._watch), state
 

@@ -1,7 +1,6 @@
 """Load what a job names: a model function, a data source, a user's script."""
 
 import importlib
-import os
 import runpy
 import sys
 from pathlib import Path
@@ -19,7 +18,7 @@ BUNDLED = Path(__file__).parent.parent / "examples" / "data" / "mnist_6k.npz"
 
 def run_job(job: Path, config: Config) -> None:
     """Run a YAML job, or a user's script up to its end."""
-    sys.path.insert(0, os.getcwd() if job.suffix != ".py" else str(job.resolve().parent))
+    sys.path.insert(0, str(job.resolve().parent if job.suffix == ".py" else Path.cwd()))
     keras.utils.set_random_seed(config.seed)
     if job.suffix == ".py":
         sys.argv = [str(job)]

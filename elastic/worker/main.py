@@ -40,7 +40,7 @@ def main() -> int:
     except ConfigError as error:
         channel.send(Failed(str(error), str(error), step, config=True))
         return ExitCode.CONFIG
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - the edge: whatever ended the worker is told to the agent
         step = pulse.read().step
         channel.send(Failed(_summary(error), _traceback(error), step))
         return ExitCode.FAILED
@@ -55,11 +55,16 @@ def _summary(error: BaseException) -> str:
 
 def _traceback(error: BaseException) -> str:
     """Return the traceback from the user's code on, without the frames that led there."""
-    here = os.path.dirname(os.path.abspath(__file__))
+    here = str(Path(__file__).resolve().parent)
     tb = error.__traceback__
-    while tb is not None and tb.tb_next is not None and (
-        tb.tb_frame.f_code.co_filename.startswith(here) or "runpy" in tb.tb_frame.f_code.co_filename
-        or "importlib" in tb.tb_frame.f_code.co_filename
+    while (
+        tb is not None
+        and tb.tb_next is not None
+        and (
+            tb.tb_frame.f_code.co_filename.startswith(here)
+            or "runpy" in tb.tb_frame.f_code.co_filename
+            or "importlib" in tb.tb_frame.f_code.co_filename
+        )
     ):
         tb = tb.tb_next
     return "".join(traceback.format_exception(type(error), error, tb)).rstrip()

@@ -30,7 +30,8 @@ def permute(positions: NDArray[np.int64], n: int, seed: int, epoch: int) -> NDAr
     if n <= 1:
         return np.zeros(len(positions), np.int64)
     half = max(1, ((n - 1).bit_length() + 1) // 2)
-    keys = np.random.SeedSequence([seed & 0xFFFFFFFFFFFFFFFF, epoch]).generate_state(_ROUNDS, np.uint64)
+    source = np.random.SeedSequence([seed & 0xFFFFFFFFFFFFFFFF, epoch])
+    keys = source.generate_state(_ROUNDS, np.uint64).astype(np.uint64)
     values = _feistel(positions.astype(np.uint64), half, keys)
     while (outside := np.flatnonzero(values >= np.uint64(n))).size:
         values[outside] = _feistel(values[outside], half, keys)

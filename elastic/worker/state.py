@@ -40,6 +40,7 @@ class KerasState(TensorFlowKerasState):
         if not self.optimizer.built:
             self.optimizer.build(model.trainable_variables)
         self.backend = None
+        self._saved_state: dict[str, Any]
         ObjectState.__init__(self, bcast_object=hvd.broadcast_object, get_rank=hvd.rank, **attributes)
         self._saved: list[Any] = []
         self._save_model()

@@ -1,6 +1,6 @@
 """One training step and one validation step as compiled functions of an iterator."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -22,7 +22,12 @@ class Steps:
         self._model = model
         self._reduction = reduction
         self._guard = StepGuard(model)
-        wrap = (lambda f: f) if model.run_eagerly else lambda f: tf.function(f, reduce_retracing=True, autograph=False)
+
+        def wrap(step: Callable[..., Any]) -> Callable[..., Any]:
+            if model.run_eagerly:
+                return step
+            return tf.function(step, reduce_retracing=True, autograph=False)
+
         self._train = wrap(self._train_on)
         self._validate = wrap(self._validate_on)
         self._inside = False

@@ -33,8 +33,8 @@ from elastic.worker.collective import sum_arrays
 from elastic.worker.data import Source, training_batches, validation_batches
 from elastic.worker.optimizer import Reduction, Signal
 from elastic.worker.saving import Saver
-from elastic.worker.stopwatch import Stopwatch
 from elastic.worker.step import Steps
+from elastic.worker.stopwatch import Stopwatch
 from elastic.worker.training_state import Stage, TrainingState
 
 PROGRESS_PERIOD_S = 1.0

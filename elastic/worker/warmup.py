@@ -24,7 +24,7 @@ def warm_up(model: keras.Model, steps: Steps, reduction: Reduction, source: Sour
     touched = [v.value for v in {id(v): v for v in _variables(model)}.values()]
     touched += [reduction.share, reduction.seen]
     before = [tf.identity(v) for v in touched]
-    chances = random.getstate(), np.random.get_state()
+    chances = random.getstate(), np.random.get_state()  # noqa: NPY002 - the user's scripts use it
     part = order.cut(len(source), 0, min(len(source), config.batch.total(1)), 0, 1)
     world.enter(world.Entry.ALONE, {})
     try:
@@ -34,7 +34,7 @@ def warm_up(model: keras.Model, steps: Steps, reduction: Reduction, source: Sour
         world.leave()
         assign_all(touched, before)
         random.setstate(chances[0])
-        np.random.set_state(chances[1])
+        np.random.set_state(chances[1])  # noqa: NPY002
 
 
 def _variables(model: keras.Model) -> list[keras.Variable]:
