@@ -1,5 +1,5 @@
 """`python -m elastic`: the same as the `elastic` command."""
 
-from elastic.cli import main
+from elastic.entry import main
 
 main()

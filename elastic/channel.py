@@ -16,7 +16,6 @@ import json
 import mmap
 import os
 import socket
-import struct
 import time
 from dataclasses import asdict, dataclass, field, fields
 from enum import IntEnum
@@ -55,6 +54,7 @@ class Go(Message):
     host: str
     slot: int
     generation: int = 0
+    agent_pid: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,7 @@ class Ready(Message):
 
     rss_bytes: int
     took_s: float
+    sources: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,42 +202,65 @@ class Beat:
 
 @dataclass(slots=True)
 class Pulse:
-    """The shared page. The worker writes, the agent reads; each field is one aligned 8-byte store."""
+    """The shared page: the worker writes, the agent reads, neither waits.
+
+    Each field is one aligned 8-byte word that is stored whole, and phase and its start share a
+    word, so that a reader can never see half of a change.
+    """
 
     fd: int
     _page: mmap.mmap = field(init=False, repr=False)
+    _words: "memoryview[int]" = field(init=False, repr=False)
 
-    _LAYOUT: ClassVar[struct.Struct] = struct.Struct("=dqdqq")
+    _HEARTBEAT: ClassVar[int] = 0
+    _PHASE: ClassVar[int] = 1
+    _STEP: ClassVar[int] = 2
+    _COLLECTIVE: ClassVar[int] = 3
 
     def __post_init__(self) -> None:
         self._page = mmap.mmap(self.fd, mmap.PAGESIZE)
+        self._words = memoryview(self._page).cast("q")
 
     @classmethod
     def create(cls) -> "Pulse":
+        """Return a new page, of a process that starts now."""
         fd = os.memfd_create("elastic-pulse", os.MFD_CLOEXEC)
         os.ftruncate(fd, mmap.PAGESIZE)
-        return cls(fd)
+        pulse = cls(fd)
+        pulse.heartbeat()
+        pulse.enter(Phase.STARTING)
+        return pulse
 
     def heartbeat(self) -> None:
         """Say: this process runs Python."""
-        struct.pack_into("=d", self._page, 0, time.monotonic())
+        self._words[self._HEARTBEAT] = time.monotonic_ns()
 
     def enter(self, phase: Phase) -> None:
         """Say what begins now."""
-        struct.pack_into("=qd", self._page, 8, int(phase), time.monotonic())
+        self._words[self._PHASE] = time.monotonic_ns() & ~0xF | phase
 
     def step_done(self, step: int) -> None:
-        """Say that a step is complete (and that the next phase is the user's)."""
-        struct.pack_into("=qdq", self._page, 8, int(Phase.USER), time.monotonic(), step)
+        """Say that a step is complete, and that the user's code is next."""
+        self._words[self._STEP] = step
+        self.enter(Phase.USER)
 
     def collective(self, inside: bool) -> None:
         """Say that this worker waits for its peers, or no longer does."""
-        struct.pack_into("=q", self._page, 32, int(inside))
+        self._words[self._COLLECTIVE] = inside
 
     def read(self) -> Beat:
-        heartbeat, phase, since, step, inside = self._LAYOUT.unpack_from(self._page, 0)
-        return Beat(heartbeat, Phase(phase), since, step, bool(inside))
+        """Return what the worker last said."""
+        phase = self._words[self._PHASE]
+        return Beat(
+            heartbeat=self._words[self._HEARTBEAT] / 1e9,
+            phase=Phase(phase & 0xF),
+            since=(phase & ~0xF) / 1e9,
+            step=self._words[self._STEP],
+            in_collective=bool(self._words[self._COLLECTIVE]),
+        )
 
     def close(self) -> None:
+        """Unmap the page."""
+        self._words.release()
         self._page.close()
         os.close(self.fd)

@@ -55,10 +55,11 @@ def run(job: Job, sets: Sets = None, run_dir: RunDirectory = None, config: Extra
 @app.command()
 def worker(job: Job, sets: Sets = None, run_dir: RunDirectory = None, config: Extra = None) -> None:
     """Run one slot of a job: what a launcher such as horovodrun starts."""
-    from elastic.agent.start import run_agent
-    from elastic.config import load
+    from elastic.agent.start import start
+    from elastic.config import dump, load
 
-    raise typer.Exit(run_agent(job, load(job, sets or (), config), run_dir))
+    found = load(job, sets or (), config)
+    raise typer.Exit(start(job, found.name, found.model_dump(mode="json", by_alias=True), dump(found), run_dir))
 
 
 @app.command()
@@ -69,13 +70,16 @@ def doctor() -> None:
     raise typer.Exit(show(examine()))
 
 
-def main() -> None:
-    """Entry point of the `elastic` command."""
+def run_cli() -> int:
+    """Run the command line; return the exit code."""
     try:
         app()
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     except ConfigError as error:
         print(f"elastic: {error}", file=sys.stderr)
-        sys.exit(ExitCode.CONFIG)
+        return ExitCode.CONFIG
     except JobError as error:
         print(f"elastic: {error}", file=sys.stderr)
-        sys.exit(ExitCode.FAILED)
+        return ExitCode.FAILED
+    return ExitCode.GOAL_REACHED

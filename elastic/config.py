@@ -140,6 +140,62 @@ class Network(Section):
     cooldown_s: tuple[int, int] = (5, 60)
 
 
+class Standby(Section):
+    """Warm processes a host keeps to take a lost worker's place at once.
+
+    `size` a host, shared by its slots; 0 switches them off. `level`: `import` has loaded
+    TensorFlow, `step` has also built the model and traced a step; `auto` is `step`, but `import`
+    where there is a GPU, which a second process must not touch.
+    """
+
+    size: int = Field(default=1, ge=0)
+    level: Literal["off", "import", "step", "auto"] = "auto"
+
+
+class Hang(Section):
+    """When a worker that is alive is given up.
+
+    `heartbeat_s` without a sign of life (frozen, GIL held); `progress_s`, or ten median steps if
+    that is longer, in one step's computation or one callback; the others for their own phases.
+    """
+
+    heartbeat_s: float = Field(default=5.0, gt=0)
+    progress_s: float = Field(default=60.0, gt=0)
+    start_s: float = Field(default=600.0, gt=0)
+    compile_s: float = Field(default=600.0, gt=0)
+    validation_s: float = Field(default=600.0, gt=0)
+    saving_s: float = Field(default=300.0, gt=0)
+
+
+class Budget(Section):
+    """Restarts of a slot: `limit` within `window_s`; older ones are forgiven."""
+
+    limit: int = Field(ge=0)
+    window_s: float = Field(gt=0)
+
+
+class Restart(Section):
+    """How often a slot gets another worker, by why the last one ended."""
+
+    crash: Budget = Budget(limit=5, window_s=60)
+    hang: Budget = Budget(limit=3, window_s=300)
+    reentry: Budget = Budget(limit=10, window_s=60)
+    user_code: Budget = Budget(limit=3, window_s=300)
+    preempted: Budget = Budget(limit=10, window_s=300)
+
+
+class Job(Section):
+    """How `elastic run` looks after the launcher.
+
+    It is started again when it ends without the goal, or when neither a step nor another fact
+    comes for `stall_s`; at most `max_restarts` times, after `backoff_s`, then twice that, ...
+    """
+
+    max_restarts: int = Field(default=3, ge=0)
+    stall_s: float = Field(default=300.0, gt=0)
+    backoff_s: float = Field(default=1.0, ge=0)
+
+
 class Config(Section):
     """A job, whole and checked."""
 
@@ -161,6 +217,11 @@ class Config(Section):
     checkpoint: Checkpoint = Checkpoint()
     tensorboard: bool = True
     network: Network = Network()
+    standby: Standby = Standby()
+    hang: Hang = Hang()
+    restart: Restart = Restart()
+    drain_s: float = Field(default=30.0, gt=0)
+    job: Job = Job()
 
     @field_validator("data", mode="before")
     @classmethod

@@ -175,8 +175,38 @@ class CheckpointLoaded(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class SlotGaveUp(Event):
+class StandbyReady(Event):
+    """A process that can take a slot at once."""
+
+    standby_pid: int
+    level: str
+    rss_bytes: int
+    took_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyPromoted(Event):
+    standby_pid: int
+    took_s: float  # from the claim to the hand-over
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyLost(Event):
+    standby_pid: int
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DrainRequested(Event):
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SlotGaveUp(Event):
+    """The slot's agent exits non-zero; `bug` when another host would fail the same way."""
+
+    reason: str
+    bug: bool = False
 
 
 @dataclass(frozen=True, slots=True)

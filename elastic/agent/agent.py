@@ -1,37 +1,56 @@
-"""The agent's shell: it watches one worker, acts on the policy's decisions, records facts.
+"""The agent's shell: it looks after one slot, acts on the policies' decisions, records facts.
 
     launcher -> agent -> worker
                  |  ^
         Prepare, Go  Ready, Entering, Entered, Failed | Finished | Left
 
-Theory of operation. One thread waits for: the worker's messages, its output, its death (a pidfd),
-and signals to this agent. When the worker dies, `policy.after_exit` says what happens. A restart
-happens in the same slot; the launcher notices nothing but that the slot meets the others at the
-rendezvous again. How the next worker enters depends on how far the last one came: one that never
-began to join left the launcher's environment unused (`launched`); after that the environment is
-stale and the next must ask (`rejoin`).
+Theory of operation. One thread waits for the worker's messages, its output and its death (a
+pidfd), for signals, and looks at the worker's pulse four times a second. When the worker ends,
+`policy.after_exit` says what happens. A restart happens in the same slot: a warm standby of the
+host's pool if there is one, a cold process otherwise. The launcher notices nothing but that the
+slot meets the others at the rendezvous again.
+
+How the next worker enters depends on how far the last one came: one that never began to join
+left the launcher's environment unused (`launched`); after that the environment is stale and the
+next must ask (`rejoin`); see `worker.world`.
 """
 
-import contextlib
-import functools
 import os
-import selectors
 import signal
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
+from elastic.agent.claim import claim
+from elastic.agent.hang import Hung, StepTimes, verdict
+from elastic.agent.keeper import Keeper
+from elastic.agent.loop import Loop
+from elastic.agent.meeting import Meeting
+from elastic.agent.output import Output
 from elastic.agent.policy import REMOVED_TEXT, Budget, Cause, EndSlot, WorkerExit, after_exit, cause_of, words_for
-from elastic.agent.process import WorkerProcess, spawn
+from elastic.agent.process import WorkerProcess
+from elastic.agent.settings import Settings
 from elastic.agent.slot import Slot
-from elastic.channel import Drain, Entered, Entering, Failed, Finished, Go, Left, Message, Prepare, Ready
-from elastic.events import AgentStarted, EventLog, SlotGaveUp, WorkerFailed, WorkerLeft, WorkerLost, WorkerStarted
+from elastic.channel import Drain, Entered, Entering, Failed, Finished, Go, Left, Message, Phase, Prepare
+from elastic.events import (
+    AgentStarted,
+    DrainRequested,
+    EventLog,
+    SlotGaveUp,
+    StandbyPromoted,
+    WorkerFailed,
+    WorkerLeft,
+    WorkerLost,
+    WorkerStarted,
+)
 from elastic.rundir import RunDir
 
 TICK_S = 0.25
+KEEP_S = 1.0
+DUMP_S = 0.3  # a hung worker's stacks are written before it is killed
+ORPHAN_DRAIN_S = 4.0  # what is left for a last checkpoint when the launcher is gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,116 +65,201 @@ class Assignment:
 
 
 class Agent:
-    """Looks after one slot until its goal is reached or it must be given up."""
+    """Looks after one slot until its goal is reached or it must be given up.
 
-    def __init__(self, assignment: Assignment, budgets: dict[Cause, Budget], now: Callable[[], float]) -> None:
+    Args:
+        assignment: the job and the slot.
+        settings: limits, budgets, the pool.
+        loop: the thread's loop and clock.
+        meeting: where this host's agents meet; None keeps no pool.
+        spawn: starts a worker process with an environment.
+        summarise: called when the slot ends for good, to leave `summary.json`.
+    """
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        settings: Settings,
+        loop: Loop,
+        meeting: Meeting | None,
+        spawn: Callable[[dict[str, str]], WorkerProcess],
+        summarise: Callable[[], None],
+    ) -> None:
         self._a = assignment
-        self._budgets = budgets
-        self._now = now
+        self._settings = settings
+        self._loop = loop
+        self._meeting = meeting
+        self._spawn = spawn
+        self._summarise = summarise
         slot = assignment.slot
         self._events = EventLog(assignment.run_dir.events, host=slot.host, slot=slot.local_rank)
-        self._selector = selectors.DefaultSelector()
-        self._log: BinaryIO | None = None
+        self._output = Output(assignment.run_dir.logs / f"worker-{slot.host}-{slot.local_rank}.log")
+        self._budgets: dict[Cause, Budget] = dict(settings.budgets)
+        self._keeper: Keeper | None = None
         self._worker: WorkerProcess | None = None
         self._said: dict[type[Message], Message] = {}
         self._entry = "launched" if slot.env else "alone"
         self._generation = 0
+        self._step_times = StepTimes()
+        self._hung: Hung | None = None
+        self._last_failure: Failed | None = None
         self._stop_signal: int | None = None
+        self._kill_at: float | None = None
+        self._restart_at: float | None = None
+        self._parent = os.getppid()
 
-    def run(self) -> int:
-        """Look after the slot; return the exit code for the launcher."""
-        self._catch_signals()
-        name = f"worker-{self._a.slot.host}-{self._a.slot.local_rank}.log"
-        self._log = (self._a.run_dir.logs / name).open("ab", buffering=0)
+    def run(self, first: WorkerProcess | None = None) -> int:
+        """Look after the slot; return the exit code for the launcher.
+
+        Args:
+            first: a standby that has already been claimed for it.
+        """
+        self._loop.on_signals((signal.SIGTERM, signal.SIGINT), self.stop)
         self._events.emit(AgentStarted(self._a.slot.launcher))
-        self._start_worker()
-        code: int | None = None
-        while code is None:
-            for key, _ in self._selector.select(TICK_S):
-                code = key.data() if code is None else code
-        self._close()
+        self._start_worker(first)
+        self._keep()
+        self._loop.every(TICK_S, self.tick)
+        self._loop.every(KEEP_S, self._keep)
+        code = self._loop.run()
+        if self._keeper is not None:
+            self._keeper.close()
         return code
 
-    def _start_worker(self) -> None:
-        a, slot = self._a, self._a.slot
-        self._said = {}
-        env = a.env | {"ELASTIC_LOCAL_WORKERS": str(slot.local_size)}
-        worker = spawn(env)
+    def stop(self, number: int, within_s: float | None = None) -> None:
+        """Let the worker finish its step, commit and leave; a second call kills it at once."""
+        worker = self._worker
+        if self._stop_signal is not None or worker is None:
+            self._stop_signal = number
+            if worker is None:
+                self._loop.end(128 + number)
+            else:
+                worker.kill()
+            return
+        self._stop_signal = number
+        self._events.emit(DrainRequested(signal.Signals(number).name))
+        if worker.pulse.read().phase in (Phase.STARTING, Phase.WAITING, Phase.ENTERING):
+            worker.kill()  # it holds no step to finish
+            return
+        worker.send(Drain(signal.Signals(number).name))
+        self._kill_at = self._loop.now() + (within_s if within_s is not None else self._settings.drain_s)
+
+    def tick(self) -> None:
+        """Look at the clock and at the worker's pulse."""
+        now = self._loop.now()
+        if os.getppid() != self._parent and self._stop_signal is None:
+            self.stop(signal.SIGTERM, within_s=ORPHAN_DRAIN_S)
+        if self._restart_at is not None and now >= self._restart_at:
+            self._restart_at = None
+            self._start_worker(None)
+        worker = self._worker
+        if worker is None:
+            return
+        if self._kill_at is not None and now >= self._kill_at:
+            worker.kill()
+            return
+        beat = worker.pulse.read()
+        self._step_times.look(beat.step, now)
+        if self._hung is None:
+            self._hung = verdict(beat, now, self._settings.limits, self._step_times.median_s)
+            if self._hung is not None:
+                self._replace_hung(worker, now)
+
+    def _replace_hung(self, worker: WorkerProcess, now: float) -> None:
+        if worker.is_stopped():
+            worker.kill()
+            return
+        worker.signal(signal.SIGUSR1)  # faulthandler writes all stacks into the log
+        self._kill_at = now + DUMP_S
+
+    def _start_worker(self, claimed: WorkerProcess | None) -> None:
+        self._said, self._hung, self._kill_at = {}, None, None
+        self._step_times = StepTimes()
+        began = self._loop.now()
+        worker = claimed or self._from_pool() or self._cold()
+        slot = self._a.slot
+        if worker.source == "standby":
+            self._events.emit(StandbyPromoted(worker.pid, round(self._loop.now() - began, 6)))
+        worker.send(Go(slot.env, self._entry, slot.host, slot.local_rank, self._generation, os.getpid()))
         self._worker = worker
-        worker.send(Prepare(str(a.job), a.config, str(a.run_dir.path), standby=False))
-        worker.send(Go(slot.env, self._entry, slot.host, slot.local_rank, self._generation))
-        for pipe, out in worker.outputs():
-            os.set_blocking(pipe.fileno(), False)
-            self._watch(pipe, functools.partial(self._pump, worker, pipe, out))
-        self._watch(worker.channel.sock, lambda: self._listen(worker))
-        self._watch(worker.pidfd, lambda: self._on_death(worker))
+        self._output.attach(self._loop, worker)
+        self._loop.watch(worker.channel.sock, lambda: self._listen(worker))
+        self._loop.watch(worker.pidfd, lambda: self._on_death(worker))
         self._events.emit(WorkerStarted(worker.pid, self._entry, worker.source))
 
-    def _watch(self, file: Any, action: Callable[[], int | None]) -> None:
-        self._selector.register(file, selectors.EVENT_READ, action)
+    def _from_pool(self) -> WorkerProcess | None:
+        if self._keeper is not None:
+            return self._keeper.take()
+        found = claim(self._meeting) if self._meeting is not None else None
+        return found.worker if found else None
 
-    def _unwatch(self, file: Any) -> None:
-        with contextlib.suppress(KeyError, ValueError):
-            self._selector.unregister(file)
+    def _cold(self) -> WorkerProcess:
+        worker = self._spawn(self._a.env)
+        worker.send(self._prepare(standby=False))
+        return worker
 
-    def _pump(self, worker: WorkerProcess, pipe: BinaryIO, out: BinaryIO) -> None:
-        try:
-            data = os.read(pipe.fileno(), 1 << 16)
-        except BlockingIOError:
+    def _prepare(self, *, standby: bool) -> Prepare:
+        a = self._a
+        return Prepare(str(a.job), a.config, str(a.run_dir.path), standby, self._settings.level if standby else "off")
+
+    def _keep(self) -> None:
+        """Keep the host's pool, if nobody else does."""
+        if self._meeting is None or not self._settings.standbys or self._stop_signal is not None:
             return
-        if not data:
-            self._unwatch(pipe)
-            return
-        worker.tail.extend(data.decode("utf-8", "replace").splitlines())
-        for file in (self._log, out):
-            try:
-                assert file is not None
-                file.write(data)
-                file.flush()
-            except (OSError, ValueError):
-                pass  # a full disk or a closed terminal must not stop training
+        if self._keeper is None:
+            lock = self._meeting.take_lock()
+            if lock is None:
+                return
+            log = self._a.run_dir.logs / f"standby-{self._a.slot.host}.log"
+            prepare, size = self._prepare(standby=True), self._settings.standbys
+            self._keeper = Keeper(self._loop, self._meeting, lock, self._events, prepare, self._a.env, size, log)
+            self._keeper.open()
+        if self._worker is not None and self._worker.pulse.read().step > 0:
+            self._keeper.training()
+        self._keeper.tend()
 
     def _listen(self, worker: WorkerProcess) -> None:
         messages = worker.channel.receive()
         if messages is None:
-            self._unwatch(worker.channel.sock)
+            self._loop.unwatch(worker.channel.sock)
             return
         for message in messages:
             self._said[type(message)] = message
             if isinstance(message, Entering):
                 self._entry = "rejoin" if self._a.slot.env else "alone"
-                self._said.pop(Entered, None)
             elif isinstance(message, Entered):
                 self._said.pop(Entering, None)
                 self._generation = message.generation
                 self._events.rank, self._events.generation = message.rank, message.generation
-            elif isinstance(message, Ready) and self._stop_signal is not None:
-                worker.send(Drain("the agent was told to stop"))
 
-    def _on_death(self, worker: WorkerProcess) -> int | None:
-        noticed = self._now()
+    def _on_death(self, worker: WorkerProcess) -> None:
+        self._loop.unwatch(worker.pidfd)
+        worker.channel.sock.setblocking(False)
         self._listen(worker)
-        for pipe, out in worker.outputs():
-            self._pump(worker, pipe, out)
-            self._unwatch(pipe)
-        self._unwatch(worker.channel.sock)
-        self._unwatch(worker.pidfd)
-        end = self._facts(worker, worker.reap())
+        self._loop.unwatch(worker.channel.sock)
+        self._output.detach(self._loop, worker)
+        step = worker.pulse.read().step
+        beat = worker.pulse.read()
+        since = self._loop.now() - (beat.heartbeat if self._hung and self._hung.frozen else beat.since)
+        end = self._facts(worker, worker.reap(), step)
+        self._worker = None
         cause = cause_of(end)
-        budget = self._budgets.get(cause, Budget(0, 0.0)).after(noticed)
+        budget = self._budgets.get(cause, Budget(0, 1.0)).after(self._loop.now())
         self._budgets[cause] = budget
+        self._record(worker.pid, end, cause, since)
         decision = after_exit(end, budget, self._stop_signal)
-        self._record(worker, end, cause)
         if isinstance(decision, EndSlot):
-            if decision.alarm:
-                self._events.emit(SlotGaveUp(decision.reason))
-                self._say(decision.reason)
-            return decision.code
-        self._start_worker()
-        return None
+            self._end(decision)
+        elif decision.delay_s:
+            self._restart_at = self._loop.now() + decision.delay_s
+        else:
+            self._start_worker(None)
 
-    def _facts(self, worker: WorkerProcess, code: int) -> WorkerExit:
+    def _facts(self, worker: WorkerProcess, code: int, step: int) -> WorkerExit:
         failed, left = self._said.get(Failed), self._said.get(Left)
+        same = False
+        if isinstance(failed, Failed):
+            before, self._last_failure = self._last_failure, failed
+            same = before is not None and before.traceback == failed.traceback and before.step == failed.step
         return WorkerExit(
             code=code,
             finished=Finished in self._said,
@@ -165,53 +269,31 @@ class Agent:
             failed=failed is not None,
             removed=any(REMOVED_TEXT in line for line in worker.tail),
             entering=Entering in self._said,
+            hung=self._hung.reason if self._hung is not None else None,
             failure=failed.summary if isinstance(failed, Failed) else "",
+            same_failure=same,
         )
 
-    def _record(self, worker: WorkerProcess, end: WorkerExit, cause: Cause) -> None:
+    def _record(self, pid: int, end: WorkerExit, cause: Cause, since_s: float) -> None:
         failed = self._said.get(Failed)
         if isinstance(failed, Failed):
             self._events.emit(WorkerFailed(failed.summary, failed.traceback, failed.step))
             print(failed.traceback, file=sys.stderr, flush=True)
-        elif cause in (Cause.GOAL, Cause.LEFT, Cause.REMOVED):
-            self._events.emit(WorkerLeft(worker.pid, cause.value))
-        else:
+        elif cause in (Cause.GOAL, Cause.REMOVED, Cause.PREEMPTED):
+            self._events.emit(WorkerLeft(pid, cause.value))
+        elif self._stop_signal is None:
+            root_cause = cause is not Cause.REENTRY
             self._events.emit(
-                WorkerLost(worker.pid, cause.value, words_for(end), root_cause=cause is not Cause.REENTRY)
+                WorkerLost(pid, cause.value, words_for(end), root_cause, round(since_s, 3) if self._hung else 0.0)
             )
 
-    def _catch_signals(self) -> None:
-        read, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        signal.set_wakeup_fd(write)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: None)
-        self._watch(read, lambda: self._on_signals(os.read(read, 64)))
-
-    def _on_signals(self, numbers: bytes) -> int | None:
-        for number in numbers:
-            if number not in (signal.SIGTERM, signal.SIGINT) or self._worker is None:
-                continue
-            if self._stop_signal is not None:
-                self._worker.kill()
-            self._stop_signal = number
-            self._worker.send(Drain("told to stop"))
-        return None
-
-    def _say(self, line: str) -> None:
-        slot = self._a.slot
-        print(f"elastic: slot {slot.host}[{slot.local_rank}] ends: {line}", file=sys.stderr, flush=True)
-
-    def _close(self) -> None:
-        self._selector.close()
-        if self._log is not None:
-            self._log.close()
-
-
-def default_budgets() -> dict[Cause, Budget]:
-    """Return how often a slot is started again, by cause."""
-    return {Cause.CRASH: Budget(5, 60.0), Cause.HANG: Budget(3, 300.0), Cause.REENTRY: Budget(10, 60.0)}
-
-
-def start(assignment: Assignment) -> int:
-    """Run an agent on the real clock."""
-    return Agent(assignment, default_budgets(), time.monotonic).run()
+    def _end(self, decision: EndSlot) -> None:
+        if decision.alarm:
+            slot = self._a.slot
+            self._events.emit(SlotGaveUp(decision.reason, decision.bug))
+            print(
+                f"elastic: slot {slot.host}[{slot.local_rank}] given up: {decision.reason}", file=sys.stderr, flush=True
+            )
+        if decision.alarm or decision.code == 0:
+            self._summarise()
+        self._loop.end(decision.code)

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from elastic.errors import ExitCode
 
+LAUNCHER_GRACE_S = 0.5  # a launcher that ends the job signals the worker first and then this agent
 REMOVED_TEXT = "has been removed from elastic job"
 
 
@@ -13,7 +14,7 @@ class Cause(StrEnum):
     """Why a worker ended."""
 
     GOAL = "goal"  # training is done
-    LEFT = "left"  # drained
+    PREEMPTED = "preempted"  # told to leave by somebody other than this agent
     REMOVED = "removed"  # discovery took its slot away
     CONFIG = "config"  # the user must change the job
     USER_CODE = "user code"  # an exception in the user's code
@@ -34,6 +35,7 @@ class WorkerExit:
         entering: it was joining a world.
         hung: the agent's verdict when it killed it.
         failure: the exception's last line, when it failed.
+        same_failure: the worker before it failed with the same traceback, and neither did a step.
     """
 
     code: int
@@ -46,6 +48,7 @@ class WorkerExit:
     entering: bool = False
     hung: str | None = None
     failure: str = ""
+    same_failure: bool = False
 
 
 def cause_of(end: WorkerExit) -> Cause:
@@ -53,7 +56,7 @@ def cause_of(end: WorkerExit) -> Cause:
     if end.finished:
         return Cause.GOAL
     if end.left:
-        return Cause.LEFT
+        return Cause.PREEMPTED
     if end.config:
         return Cause.CONFIG
     if end.failed:
@@ -106,18 +109,20 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Start another worker in this slot."""
+    """Start another worker in this slot, after `delay_s`."""
 
     reason: str
+    delay_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class EndSlot:
-    """Exit with `code`; `alarm` when somebody should look at it."""
+    """Exit with `code`; `alarm` when somebody should look at it, `bug` when another host would fail alike."""
 
     code: int
     reason: str
     alarm: bool
+    bug: bool = False
 
 
 def after_exit(end: WorkerExit, budget: Budget, stop_signal: int | None) -> Restart | EndSlot:
@@ -134,15 +139,15 @@ def after_exit(end: WorkerExit, budget: Budget, stop_signal: int | None) -> Rest
     if stop_signal is not None:
         code = ExitCode.INTERRUPTED if stop_signal == signal.SIGINT else ExitCode.TERMINATED
         return EndSlot(code, "told to stop", alarm=False)
-    if cause is Cause.LEFT:
-        return EndSlot(ExitCode.TERMINATED if end.whole_job else ExitCode.SLOT_LOST, "drained", alarm=False)
     if cause is Cause.REMOVED:
         return EndSlot(ExitCode.SLOT_LOST, "discovery took the slot away", alarm=False)
     if cause is Cause.CONFIG:
-        return EndSlot(ExitCode.CONFIG, words, alarm=True)
-    if cause is Cause.USER_CODE:
-        return EndSlot(ExitCode.FAILED, words, alarm=True)
+        return EndSlot(ExitCode.CONFIG, words, alarm=True, bug=True)
+    if end.whole_job:
+        return EndSlot(ExitCode.TERMINATED, "the whole job was told to stop", alarm=False)
+    if end.same_failure:
+        return EndSlot(ExitCode.FAILED, f"the same error twice on the first step: {words}", alarm=True, bug=True)
     if budget.spent:
         reason = f"{len(budget.ends)} ends by {cause} within {budget.window_s:.0f} s, last: {words}"
         return EndSlot(ExitCode.FAILED, reason, alarm=True)
-    return Restart(words)
+    return Restart(words, delay_s=LAUNCHER_GRACE_S if cause is Cause.PREEMPTED else 0.0)

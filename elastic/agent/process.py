@@ -1,15 +1,15 @@
-"""One worker process, as its agent holds it."""
+"""One worker process, as an agent holds it: its channel, its pulse, its output, its death."""
 
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import BinaryIO
 
 from elastic.channel import Channel, Message, Pulse
 
@@ -18,49 +18,74 @@ TAIL_LINES = 40
 
 @dataclass
 class WorkerProcess:
-    """A running worker: its channel, its pulse and its output.
+    """A running worker.
 
-    `pidfd` becomes readable at its death, whatever its own children still hold open.
+    Attributes:
+        pidfd: becomes readable at its death, whatever its own children still hold open.
+        outputs: where its standard output and standard error can be read.
+        exit_code: asked once, after its death; minus the number of a signal.
+        source: "cold" or "standby".
     """
 
-    process: subprocess.Popen[bytes]
+    pid: int
     channel: Channel
     pulse: Pulse
     pidfd: int
+    outputs: tuple[int, int]
+    exit_code: Callable[[], int]
     source: str = "cold"
     started: float = field(default_factory=time.monotonic)
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
 
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
     def send(self, message: Message) -> bool:
+        """Send it a message; False when it is gone."""
         return self.channel.send(message)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process itself, if it is there."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, number)
 
     def kill(self) -> None:
         """End it and whatever is in its process group, at once."""
-        with contextlib.suppress(ProcessLookupError):
+        self.signal(signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
     def reap(self) -> int:
-        """Return the exit code of the ended process (minus the signal), and free what it held."""
-        code = self.process.wait()
-        self.kill()  # children that outlived it
-        self.channel.close()
-        self.pulse.close()
-        os.close(self.pidfd)
+        """Return the exit code of the ended process, end its own children, free what it held."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        code = self.exit_code()
+        self.release()
         return code
 
-    def outputs(self) -> list[tuple[BinaryIO, BinaryIO]]:
-        """Return the pipes to pump, each with where it goes besides the log."""
-        assert self.process.stdout is not None
-        assert self.process.stderr is not None
-        return [(self.process.stdout, sys.stdout.buffer), (self.process.stderr, sys.stderr.buffer)]  # type: ignore[list-item]
+    def let_go(self) -> None:
+        """Close everything but the pidfd: another process holds the rest now."""
+        self.channel.close()
+        self.pulse.close()
+        for fd in self.outputs:
+            os.close(fd)
+
+    def release(self) -> None:
+        """Close this process's hold on it."""
+        self.let_go()
+        os.close(self.pidfd)
+
+    def is_stopped(self) -> bool:
+        """Tell whether the kernel has stopped it (SIGSTOP): it cannot even be asked for its stacks."""
+        try:
+            with open(f"/proc/{self.pid}/stat", "rb") as file:  # noqa: PTH123 - a plain call
+                return file.read().rpartition(b") ")[2][:1] in (b"T", b"t")
+        except OSError:
+            return False
 
 
 def spawn(env: Mapping[str, str]) -> WorkerProcess:
-    """Start a worker process that waits to be told what to prepare."""
+    """Start a worker process that waits to be told what to prepare.
+
+    It leads a process group of its own in this session and dies with this process.
+    """
     channel, theirs = Channel.pair()
     pulse = Pulse.create()
     command = [sys.executable, "-m", "elastic.worker.main", str(theirs.fileno()), str(pulse.fd), str(os.getpid())]
@@ -75,4 +100,23 @@ def spawn(env: Mapping[str, str]) -> WorkerProcess:
         bufsize=0,
     )
     theirs.close()
-    return WorkerProcess(process, channel, pulse, os.pidfd_open(process.pid))
+    assert process.stdout is not None
+    assert process.stderr is not None
+    outputs = (os.dup(process.stdout.fileno()), os.dup(process.stderr.fileno()))
+    process.stdout.close()
+    process.stderr.close()
+    for fd in outputs:
+        os.set_blocking(fd, False)
+    return WorkerProcess(process.pid, channel, pulse, os.pidfd_open(process.pid), outputs, process.wait)
+
+
+def adopt(pid: int, fds: list[int], exit_code: Callable[[], int]) -> WorkerProcess:
+    """Hold a process that another agent of this host started; see `fds_of`."""
+    channel, pulse, pidfd, out, err = fds
+    sock = socket.socket(fileno=channel)
+    return WorkerProcess(pid, Channel(sock), Pulse(pulse), pidfd, (out, err), exit_code, source="standby")
+
+
+def fds_of(worker: WorkerProcess) -> list[int]:
+    """Return what must be handed over for another process to `adopt` a worker."""
+    return [worker.channel.sock.fileno(), worker.pulse.fd, worker.pidfd, *worker.outputs]

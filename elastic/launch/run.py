@@ -1,4 +1,4 @@
-"""`elastic run`: start the launcher, show what happens, sum it up."""
+"""`elastic run`: start the launcher, watch it, start it again if need be, sum it up."""
 
 import os
 import signal
@@ -9,16 +9,20 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
+import psutil
+
 from elastic import doctor
 from elastic.config import Config, dump
 from elastic.errors import ConfigError, ExitCode
 from elastic.events import EventLog, JobFailed, JobStarted, JobStopped, Record, Tail
 from elastic.launch import horovodrun
 from elastic.launch.screen import Screen
+from elastic.launch.supervise import Done, Ended, GiveUp, after_launcher
 from elastic.rundir import RunDir, fresh
 from elastic.views import summary as summaries
 
-PERIOD_S = 0.2
+PERIOD_S = 0.1
+LEFTOVERS_S = 10.0  # agents notice within this time that their launcher is gone
 
 
 def run_job(job: Path, config: Config, run_dir: Path | None, sets: Sequence[str], extra: Path | None) -> int:
@@ -42,80 +46,116 @@ def run_job(job: Path, config: Config, run_dir: Path | None, sets: Sequence[str]
     hosts = directory.path / "hosts"
     hosts.write_text("".join(f"{line}\n" for line in horovodrun.hosts_of(config)), encoding="utf-8")
     line = horovodrun.command(config, job, directory.path, sets, extra)
-    return _Supervisor(config, directory, screen).run(line, horovodrun.environment(hosts))
+    return Supervisor(config, directory, screen).run(line, horovodrun.environment(hosts))
 
 
-class _Supervisor:
-    """Watches one launcher process to its end."""
+class Supervisor:
+    """Watches launchers of one job, one after the other, to the end of the job."""
 
     def __init__(self, config: Config, directory: RunDir, screen: Screen) -> None:
         self._config = config
         self._directory = directory
         self._screen = screen
         self._events = EventLog(directory.events)
+        self._tail = Tail(directory.events, from_end=True)
+        self._launcher: subprocess.Popen[bytes] | None = None
         self._stop_signal: int | None = None
 
     def run(self, line: list[str], env: dict[str, str]) -> int:
-        workers = self._config.workers
-        tail = Tail(self._directory.events, from_end=True)
-        self._events.emit(JobStarted(self._config.name, self._config.launcher, workers.min, workers.max))
-        log = (self._directory.logs / "launcher.log").open("ab", buffering=0)
-        seen: list[Record] = []
-        with self._screen, log:
-            launcher = subprocess.Popen(
-                line, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-            )
-            previous = {
-                n: signal.signal(n, lambda s, _: self._stop(launcher, s)) for n in (signal.SIGINT, signal.SIGTERM)
-            }
-            try:
+        """Start the launcher until the goal is reached or the job is given up; return the exit code."""
+        workers, policy = self._config.workers, self._config.job
+        restarts = 0
+        previous = {n: signal.signal(n, lambda s, _: self._stop(s)) for n in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            with self._screen:
                 while True:
-                    ended = launcher.poll() is not None
-                    for record in tail.new():
-                        seen.append(record)
-                        self._screen.show(record)
-                    if ended:
-                        break
-                    time.sleep(PERIOD_S)
-            finally:
-                for number, handler in previous.items():
-                    signal.signal(number, handler)
-        return self._conclude(seen, launcher.returncode)
+                    started = JobStarted(self._config.name, self._config.launcher, workers.min, workers.max, restarts)
+                    self._events.emit(started)
+                    end = self._watch(line, env)
+                    if self._stop_signal is not None:
+                        return self._stopped()
+                    decision = after_launcher(end, restarts, policy.max_restarts, policy.backoff_s)
+                    if isinstance(decision, Done):
+                        return ExitCode.GOAL_REACHED
+                    if isinstance(decision, GiveUp):
+                        return self._failed(decision)
+                    restarts += 1
+                    self._screen.line(f"{decision.reason}; starting again ({restarts} of {policy.max_restarts})")
+                    time.sleep(decision.delay_s)
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+            self._screen.summary(summaries.write(self._directory))
 
-    def _stop(self, launcher: subprocess.Popen[bytes], number: int) -> None:
-        if self._stop_signal is None:
+    def _watch(self, line: list[str], env: dict[str, str]) -> Ended:
+        """Run one launcher to its end, showing facts as they come."""
+        records: list[Record] = []
+        last_fact = time.monotonic()
+        stalled_s: float | None = None
+        log = self._directory.logs / "launcher.log"
+        with log.open("ab", buffering=0) as output:
+            self._launcher = subprocess.Popen(
+                line, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        while True:
+            ended = self._launcher.poll() is not None
+            for record in self._tail.new():
+                records.append(record)
+                last_fact = time.monotonic()
+                self._screen.show(record)
+            if ended:
+                break
+            if stalled_s is None and time.monotonic() - last_fact > self._config.job.stall_s:
+                stalled_s = time.monotonic() - last_fact
+                self._kill()
+            time.sleep(PERIOD_S)
+        self._clear(records)
+        return Ended(records, self._launcher.returncode, _last_line(log), stalled_s)
+
+    def _clear(self, records: list[Record]) -> None:
+        """See that agents of this host are gone before another launcher starts; end those that stay."""
+        agents = {r.pid for r in records if r.event == "AgentStarted"}
+        found = [p for pid in agents if (p := _process(pid, str(self._directory.path))) is not None]
+        _, stuck = psutil.wait_procs(found, timeout=LEFTOVERS_S)
+        for process in stuck:
+            process.kill()
+
+    def _stop(self, number: int) -> None:
+        first, self._stop_signal = self._stop_signal is None, number
+        if self._launcher is None:
+            return
+        if first:
             self._screen.line("stopping: workers finish their step and write a checkpoint; once more kills at once")
-            launcher.send_signal(signal.SIGTERM)
+            self._launcher.send_signal(signal.SIGTERM)
         else:
-            os.killpg(launcher.pid, signal.SIGKILL)
-        self._stop_signal = number
+            self._kill()
 
-    def _conclude(self, seen: list[Record], launcher_code: int) -> int:
-        code = ExitCode.GOAL_REACHED
-        if not any(r.event == "JobFinished" for r in seen):
-            code = self._explain_failure(seen, launcher_code)
-        summary = summaries.write(self._directory)
-        self._screen.summary(summary)
-        return code
+    def _kill(self) -> None:
+        assert self._launcher is not None
+        os.killpg(self._launcher.pid, signal.SIGKILL)
 
-    def _explain_failure(self, seen: list[Record], launcher_code: int) -> ExitCode:
-        if self._stop_signal is not None:
-            self._events.emit(JobStopped("told to stop"))
-            return ExitCode.INTERRUPTED if self._stop_signal == signal.SIGINT else ExitCode.TERMINATED
-        failed = next((r for r in seen if r.event == "WorkerFailed"), None)
-        gave_up = next((r for r in seen if r.event == "SlotGaveUp"), None)
-        if failed is not None:
-            self._screen.error(failed.get("traceback"), f"worker {failed.host}[{failed.slot}], rank {failed.rank}")
-            reason = failed.get("summary")
-        elif gave_up is not None:
-            reason = f"slot {gave_up.host}[{gave_up.slot}] given up: {gave_up.get('reason')}"
-        else:
-            reason = f"the launcher ended with code {launcher_code}: {self._launcher_tail()}"
-        self._events.emit(JobFailed(reason))
-        print(f"elastic: the job failed: {reason}", file=sys.stderr)
+    def _stopped(self) -> ExitCode:
+        self._events.emit(JobStopped("told to stop"))
+        self._screen.line(f"stopped; go on with --run-dir {self._directory.path}")
+        return ExitCode.INTERRUPTED if self._stop_signal == signal.SIGINT else ExitCode.TERMINATED
+
+    def _failed(self, cause: GiveUp) -> ExitCode:
+        if cause.traceback:
+            self._screen.error(cause.traceback, cause.source)
+        self._events.emit(JobFailed(cause.reason))
+        print(f"elastic: the job failed: {cause.reason}", file=sys.stderr, flush=True)
         return ExitCode.FAILED
 
-    def _launcher_tail(self) -> str:
-        text = (self._directory.logs / "launcher.log").read_text(encoding="utf-8", errors="replace")
-        lines = [line for line in text.splitlines() if line.strip()]
-        return lines[-1] if lines else "it printed nothing"
+
+def _process(pid: int, mark: str) -> psutil.Process | None:
+    """Return the process if it is one of this run (a pid may have been given anew)."""
+    try:
+        process = psutil.Process(pid)
+        return process if mark in " ".join(process.cmdline()) else None
+    except psutil.Error:
+        return None
+
+
+def _last_line(path: Path) -> str:
+    lines = [line for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    return lines[-1] if lines else ""

@@ -17,7 +17,10 @@ import numpy as np
 import tensorflow as tf
 from horovod.common.exceptions import HorovodInternalError
 
-_CORE_SAYS = re.compile(r"Horovod has been shut down|Horovod[A-Z][a-z]+")
+# What Horovod's core says, the type of one of its ops, the name of one of ours, or the transport's words.
+_CORE_SAYS = re.compile(
+    r"Horovod has been shut down|Horovod[A-Z][a-z]+|\{\{node [^}]*\belastic\.|/gloo/\S+\] |\bNCCL\b|\bncclCommAbort\b"
+)
 
 
 def is_lost_collective(error: BaseException) -> bool:
@@ -52,7 +55,7 @@ def collectives(on_lost: Callable[[str, float], None] | None = None) -> Iterator
 def _first_line(error: BaseException) -> str:
     said = [line for line in str(error).splitlines() if _CORE_SAYS.search(line)]
     text = said[0] if said else str(error)
-    return text.rpartition("}} ")[2].partition(". ")[0][:200]
+    return text.rpartition("}} ")[2].rpartition("] ")[2].partition(". ")[0][:200]
 
 
 def gather(value: Any, name: str) -> list[Any]:

@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import psutil
 
 from elastic.channel import Channel, Drain, Entered, Go, Message, Phase, Prepare, Pulse, Ready
 from elastic.config import Config
+from elastic.errors import ExitCode
 from elastic.events import Event, EventLog
 from elastic.rundir import RunDir
+from elastic.worker import process
 
 HEARTBEAT_PERIOD_S = 0.5
 
@@ -29,6 +32,7 @@ class Context:
     began: float = field(default_factory=time.monotonic)
     draining: str | None = None
     go: Go | None = None
+    in_collective: Callable[[], bool] = lambda: False
     _events: EventLog | None = None
 
     def emit(self, event: Event) -> None:
@@ -53,13 +57,16 @@ class Context:
         Returns:
             The slot, or None when there is no agent. Ends the process when the agent is gone.
         """
-        if self.channel is None or self.run_dir is None:
-            return None
+        if self.channel is None or self.run_dir is None or self.go is not None:
+            return self.go
         self.pulse.enter(Phase.WAITING)
-        self.channel.send(Ready(psutil.Process().memory_info().rss, time.monotonic() - self.began))
+        took = time.monotonic() - self.began
+        self.channel.send(Ready(psutil.Process().memory_info().rss, took, process.user_sources()))
         go = self.channel.expect(Go)
-        if not isinstance(go, Go):
+        if go is None:
             os._exit(0)
+        self.pulse.enter(Phase.STARTING)
+        process.belong_to(go.agent_pid)
         self.go = go
         self._events = EventLog(self.run_dir.events, host=go.host, slot=go.slot)
         self._events.generation = go.generation
@@ -70,10 +77,16 @@ class Context:
         while True:
             messages = channel.receive()
             if messages is None:
-                os._exit(143)  # the agent is gone, and with it whoever would look after this process
+                os._exit(ExitCode.TERMINATED)  # the agent is gone, and with it who would look after this process
             for message in messages:
                 if isinstance(message, Drain):
                     self.draining = message.reason
+
+    def drain(self) -> None:
+        """Leave after the step in progress; at once where there is none."""
+        if self.pulse.read().phase in (Phase.STARTING, Phase.WAITING, Phase.ENTERING):
+            os._exit(ExitCode.TERMINATED)
+        self.draining = "SIGTERM"
 
     def start_heartbeat(self) -> None:
         """Let the pulse show that this process runs Python."""
@@ -81,6 +94,7 @@ class Context:
         def beat() -> None:
             while True:
                 self.pulse.heartbeat()
+                self.pulse.collective(self.in_collective())
                 time.sleep(HEARTBEAT_PERIOD_S)
 
         threading.Thread(target=beat, name="heartbeat", daemon=True).start()

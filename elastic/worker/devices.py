@@ -4,20 +4,27 @@ import os
 
 import tensorflow as tf
 
+from elastic.worker.context import Context
 
-def configure() -> None:
+
+def configure(context: Context) -> None:
     """Set what must be set before TensorFlow first runs an op.
 
-    The agent tells through ELASTIC_LOCAL_WORKERS how many workers share this host.
+    The agent tells through ELASTIC_LOCAL_WORKERS how many workers share this host. Which GPU is
+    this worker's follows from its slot: where there are GPUs, or a standby is to have imported
+    TensorFlow and no more, this waits for the slot.
     """
     local_workers = max(1, int(os.environ.get("ELASTIC_LOCAL_WORKERS", "1")))
     cores = len(os.sched_getaffinity(0))
     tf.config.threading.set_intra_op_parallelism_threads(max(1, cores // local_workers))
-
-
-def take_gpu(local_rank: int) -> None:
-    """Make only the GPU of this local rank visible, growing its memory as needed."""
     gpus = tf.config.list_physical_devices("GPU")
+    if gpus or (context.standby and context.level == "import"):
+        go = context.wait_for_slot()
+        take_gpu(gpus, int(go.env.get("HOROVOD_LOCAL_RANK", "0")) if go else 0)
+
+
+def take_gpu(gpus: list[tf.config.PhysicalDevice], local_rank: int) -> None:
+    """Make only the GPU of this local rank visible, growing its memory as needed."""
     if not gpus:
         return
     mine = gpus[local_rank % len(gpus)]

@@ -134,6 +134,7 @@ class _Fit:
         request, context = self._request, self._context
         _prepare_model(request.model, request.source, self._reduction)
         steps = Steps(request.model, self._reduction)
+        context.in_collective = steps.in_collective
         if context.standby and context.level == "step":
             warm_up(request.model, steps, self._reduction, request.source, self._config)
         go = context.wait_for_slot()

@@ -1,8 +1,9 @@
-"""The worker process: what an agent starts, `python -m elastic.worker.main CHANNEL_FD PULSE_FD`."""
+"""The worker process: what an agent starts, `python -m elastic.worker.main CHANNEL_FD PULSE_FD AGENT_PID`."""
 
 import faulthandler
 import logging
 import os
+import signal
 import socket
 import sys
 import traceback
@@ -10,43 +11,53 @@ from pathlib import Path
 
 from elastic.channel import Channel, Failed, Finished, Phase, Prepare, Pulse
 from elastic.errors import ConfigError, ExitCode
+from elastic.worker import process
 
 
 def main() -> int:
     """Prepare the job, wait for a slot, train; return the exit code."""
-    channel = Channel(socket.socket(fileno=int(sys.argv[1])))
-    pulse = Pulse(int(sys.argv[2]))
-    pulse.heartbeat()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the agent speaks for the terminal
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    channel, pulse, agent = Channel(socket.socket(fileno=int(sys.argv[1]))), Pulse(int(sys.argv[2])), int(sys.argv[3])
+    process.die_with_parent(agent)
     message = channel.expect(Prepare)
-    if not isinstance(message, Prepare):
+    if message is None:
         return ExitCode.TERMINATED
-    faulthandler.enable()
+    if message.standby:
+        process.be_polite()
     logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s", stream=sys.stderr)
-    step = 0
     try:
-        from elastic.worker.context import from_prepare, set_current
-
-        context = from_prepare(message, channel, pulse)
-        context.start_heartbeat()
-        set_current(context)
-        from elastic.worker.devices import configure
-
-        configure()
-        from elastic.worker.job import run_job
-
-        run_job(Path(message.job), context.config)
+        _work(message, channel, pulse)
     except SystemExit as leaving:
-        return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+        code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+        if code == ExitCode.GOAL_REACHED:
+            channel.send(Finished())
+        return code
     except ConfigError as error:
-        channel.send(Failed(str(error), str(error), step, config=True))
+        channel.send(Failed(str(error), str(error), pulse.read().step, config=True))
         return ExitCode.CONFIG
     except BaseException as error:  # noqa: BLE001 - the edge: whatever ended the worker is told to the agent
-        step = pulse.read().step
-        channel.send(Failed(_summary(error), _traceback(error), step))
+        channel.send(Failed(_summary(error), _traceback(error), pulse.read().step))
         return ExitCode.FAILED
     channel.send(Finished())
     pulse.enter(Phase.ENDING)
     return ExitCode.GOAL_REACHED
+
+
+def _work(message: Prepare, channel: Channel, pulse: Pulse) -> None:
+    from elastic.worker.context import from_prepare, set_current
+
+    context = from_prepare(message, channel, pulse)
+    context.start_heartbeat()
+    set_current(context)
+    signal.signal(signal.SIGTERM, lambda *_: context.drain())
+    from elastic.worker.devices import configure
+    from elastic.worker.job import run_job
+
+    configure(context)
+    run_job(Path(message.job), context.config)
+    if context.go is None:
+        raise ConfigError(f"{message.job}: the script ended without calling elastic.fit")
 
 
 def _summary(error: BaseException) -> str:
@@ -71,7 +82,7 @@ def _traceback(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    code = main()
+    ended = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # TensorFlow's and Horovod's threads have nothing left to say
+    os._exit(ended)  # TensorFlow's and Horovod's threads have nothing left to say

@@ -27,7 +27,8 @@ class Signal(IntEnum):
     """What a worker may tell all others with its gradients; each is a count of who raised it."""
 
     HOSTS_CHANGED = 0
-    DRAIN = 1  # this worker leaves after this step
+    DRAIN = 1  # this worker is to leave
+    LEAVE = 2  # rank 0: whoever is to leave does so after this step
 
 
 @dataclass(eq=False)
@@ -40,6 +41,7 @@ class Reduction:
         raised: signals this worker sends with the next step, one number each.
         seen: their sums over all workers, from the last completed step.
         scale: what the optimizer's learning rate is multiplied by.
+        arrived: how often this worker's gradients were ready and the wait for the others began.
         fp16: send gradients as half precision.
     """
 
@@ -48,6 +50,9 @@ class Reduction:
     scale: tf.Variable = field(default_factory=lambda: tf.Variable(1.0, trainable=False, name="lr_scale"))
     raised: tf.Variable = field(
         default_factory=lambda: tf.Variable([0.0] * len(Signal), trainable=False, name="raised")
+    )
+    arrived: tf.Variable = field(
+        default_factory=lambda: tf.Variable(0, dtype=tf.int64, trainable=False, name="arrived")
     )
     seen: tf.Variable = field(default_factory=lambda: tf.Variable([0.0] * len(Signal), trainable=False, name="seen"))
 
@@ -59,7 +64,11 @@ class Reduction:
         dense = [(i, g) for i, g in enumerate(grads) if g is not None and not isinstance(g, tf.IndexedSlices)]
         sparse = [(i, g) for i, g in enumerate(grads) if isinstance(g, tf.IndexedSlices)]
         wire = [self._to_wire(g * tf.cast(self.share, g.dtype)) for _, g in dense]
-        *summed, seen = hvd.grouped_allreduce([*wire, self.raised.read_value()], op=hvd.Sum, name="elastic.gradients")
+        with tf.control_dependencies([*wire, *(g.values for _, g in sparse)]):
+            arrived = self.arrived.assign_add(1)
+        with tf.control_dependencies([arrived]):
+            raised = self.raised.read_value()
+        *summed, seen = hvd.grouped_allreduce([*wire, raised], op=hvd.Sum, name="elastic.gradients")
         gathered = []
         if sparse:
             values = [self._to_wire(g.values * tf.cast(self.share, g.values.dtype)) for _, g in sparse]

@@ -31,6 +31,11 @@ class Steps:
         self._train = wrap(self._train_on)
         self._validate = wrap(self._validate_on)
         self._inside = False
+        self._done = 0
+
+    def in_collective(self) -> bool:
+        """Tell whether this worker's gradients are ready and it waits for the others'."""
+        return self._inside and int(self._reduction.arrived.numpy()) > self._done
 
     def train(self, iterator: Iterator[Any]) -> tuple[dict[str, Any], Any]:
         """Do one step; return its logs and the signals of all workers (see `optimizer.Signal`).
@@ -38,6 +43,7 @@ class Steps:
         Raises:
             HorovodInternalError: when a peer is gone; the model is then as before the step.
         """
+        self._done = int(self._reduction.arrived.numpy())
         self._inside = True
         logs = self._train(iterator)
         seen = self._reduction.seen.numpy()

@@ -38,6 +38,7 @@ from elastic.worker.stopwatch import Stopwatch
 from elastic.worker.training_state import Stage, TrainingState
 
 PROGRESS_PERIOD_S = 1.0
+GATHER_LEAVERS_S = 0.5  # a job that is stopped has all its workers told within this time
 
 
 class Drained(Exception):
@@ -82,6 +83,7 @@ class Training:
         self._progress_at = (0.0, 0)
         self._epoch_began = 0.0
         self._last_step_at: float | None = None
+        self._leave_since: float | None = None
 
     def run(self, state: TrainingState) -> None:
         """Train until the goal is reached, from wherever the state is."""
@@ -123,6 +125,7 @@ class Training:
         self._first_step_pending = True
         self._progress_at = (time.monotonic(), state.at.samples)
         self._raise_signals([0.0] * len(Signal))
+        self._leave_since = None
 
     def _epoch(self, state: TrainingState) -> None:
         p, n, epoch = self._p, len(self._p.source), state.at.epoch
@@ -154,7 +157,7 @@ class Training:
         p, index = self._p, state.at.epoch_step
         p.callbacks.call("on_train_batch_begin", index)
         self._scale_learning_rate(state.at.step)
-        self._raise_signals([float(state.hosts_changed), float(p.draining() is not None)])
+        self._raise_signals([float(state.hosts_changed), float(p.draining() is not None), float(self._time_to_leave())])
         p.pulse.enter(Phase.STEPPING if self._traced else Phase.COMPILING)
         logs, seen = p.steps.train(batches)
         self._traced = True
@@ -175,13 +178,21 @@ class Training:
     def _obey(self, state: TrainingState, seen: Any) -> None:
         """Act on the workers' signals, which all of them saw after this same step."""
         leaving = round(float(seen[Signal.DRAIN]))
-        if leaving and hvd.rank() == 0:
-            self._p.saver.save_now(state)  # if it is the whole job that stops, this is what it goes on from
-        if leaving and (leaving == hvd.size() or self._raised[Signal.DRAIN]):
-            raise Drained(whole_job=leaving == hvd.size())
+        if leaving:
+            self._leave_since = self._leave_since or time.monotonic()
+            if leaving < hvd.size() and not seen[Signal.LEAVE]:
+                return  # others may be told to leave just now; rank 0 says when all have been heard
+            if hvd.rank() == 0:
+                self._p.saver.save_now(state)  # if it is the whole job that stops, this is what it goes on from
+            if leaving == hvd.size() or self._raised[Signal.DRAIN]:
+                raise Drained(whole_job=leaving == hvd.size())
         self._p.emit(HostsChanged(state.at.step))
         self._watch.start()
         raise HostsUpdatedInterrupt(False)
+
+    def _time_to_leave(self) -> bool:
+        since = self._leave_since
+        return hvd.rank() == 0 and since is not None and time.monotonic() - since > GATHER_LEAVERS_S
 
     def _raise_signals(self, signals: list[float]) -> None:
         if signals != self._raised:
@@ -200,10 +211,12 @@ class Training:
         Keras metrics keep sums (of values, of counts, of confusions), so the sums over all workers
         give the exact metric of the joint samples.
         """
+        self._p.pulse.enter(Phase.SYNCING)
         variables = self._p.model.metrics_variables
         sums = sum_arrays([v.numpy() for v in variables], f"elastic.metrics.{name}")
         for variable, total in zip(variables, sums, strict=True):
             variable.assign(total)
+        self._p.pulse.enter(Phase.USER)
         return plain_logs(self._p.model.get_metrics_result())
 
     def _validate(self, source: Source) -> dict[str, Any]:
@@ -215,6 +228,7 @@ class Training:
         batch = max(1, p.config.batch.total(hvd.size()) // hvd.size())
         batches = iter(validation_batches(source, low, high, batch))
         for i in range(-(-(high - low) // batch)):
+            p.pulse.enter(Phase.VALIDATING)
             p.callbacks.call("on_test_batch_begin", i)
             p.steps.validate(batches)
             p.callbacks.call("on_test_batch_end", i)
@@ -239,6 +253,7 @@ class Training:
         if hvd.rank() == 0:
             p.saver.save_now(state)
             p.emit(self._outcome(state))
+        p.pulse.enter(Phase.SYNCING)
         sum_arrays([np.ones(1)], "elastic.goal")
         p.pulse.enter(Phase.ENDING)
         p.callbacks.end(state.epoch_logs)

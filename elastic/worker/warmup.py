@@ -22,7 +22,7 @@ from elastic.worker.step import Steps
 def warm_up(model: keras.Model, steps: Steps, reduction: Reduction, source: Source, config: Config) -> None:
     """Do one training and one validation step on the job's first samples, and undo them."""
     touched = [v.value for v in {id(v): v for v in _variables(model)}.values()]
-    touched += [reduction.share, reduction.seen]
+    touched += [reduction.share, reduction.seen, reduction.arrived]
     before = [tf.identity(v) for v in touched]
     chances = random.getstate(), np.random.get_state()  # noqa: NPY002 - the user's scripts use it
     part = order.cut(len(source), 0, min(len(source), config.batch.total(1)), 0, 1)

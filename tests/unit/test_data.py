@@ -1,0 +1,168 @@
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from elastic.errors import ConfigError
+from elastic.worker.data import Arrays, Source, as_source, split, training_batches, validation_batches
+from elastic.worker.order import cut, permute, shard
+
+
+def numbered(n: int) -> Arrays:
+    """Return a source whose x is the sample's number and whose y is ten times that."""
+    return Arrays((np.arange(n, dtype=np.float32)[:, np.newaxis], np.arange(n) * 10))
+
+
+class Squares:
+    """A source of the user's own: no arrays."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self.asked: list[list[int]] = []
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, indices: NDArray[np.int64]) -> Any:
+        self.asked.append(indices.tolist())
+        return {"a": indices.astype(np.float32)}, indices**2
+
+
+def batches(source: Source, rank: int, size: int, batch: int, consumed: int = 0) -> list[tuple[list[int], float]]:
+    part = cut(len(source), consumed, batch, rank, size)
+    found = training_batches(source, part, seed=5, epoch=2, consumed=consumed)
+    return [(x.numpy()[:, 0].astype(int).tolist(), float(share)) for (x, _), share in found]
+
+
+def test_arrays_of_different_length_are_the_users_to_change() -> None:
+    with pytest.raises(ConfigError, match=r"different lengths: \[3, 4\]"):
+        as_source((np.zeros((3, 2)), np.zeros(4)))
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ((x for x in range(3)), "generator"),
+        (tf.data.Dataset.range(3), r"tf\.data\.Dataset"),
+        (np.array([object()]), "one sample a row"),
+        (np.array(3), "one sample a row"),
+        (3, "found int"),
+        ((), "different lengths"),
+    ],
+    ids=["generator", "dataset", "objects", "scalar", "number", "nothing"],
+)
+def test_what_has_no_random_access_is_refused(data: Any, expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        as_source(data)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        ((np.zeros((3, 2)),), 1),
+        (((np.zeros((3, 2)), np.zeros(3)),), 2),
+        (([np.zeros((3, 2)), np.zeros(3)],), 2),
+        ((np.zeros((3, 2)), np.zeros(3)), 2),
+        ((np.zeros((3, 2)), np.zeros(3), np.ones(3)), 3),
+        ((tf.zeros((3, 2)), tf.zeros(3)), 2),
+        (({"a": np.zeros(3), "b": np.zeros((3, 1))}, np.zeros(3)), 2),
+    ],
+)
+def test_arrays_become_a_source(arguments: tuple[Any, ...], parts: int) -> None:
+    source = as_source(*arguments)
+    found = source[np.array([0, 2])]
+    assert len(source) == 3
+    assert (len(found) if isinstance(found, tuple) else 1) == parts
+
+
+def test_a_source_of_the_users_own_is_taken_as_it_is() -> None:
+    squares = Squares(4)
+    assert as_source(squares) is squares
+
+
+def test_wide_floats_become_what_models_compute_in_and_integers_stay() -> None:
+    x, y = as_source((np.zeros(2), np.zeros(2, np.int64)))[np.array([0])]
+    assert (x.dtype, y.dtype) == (np.float32, np.int64)
+
+
+def test_a_split_takes_the_end_for_validation() -> None:
+    first, last = split(numbered(10), 0.3)
+    assert first[np.arange(len(first))][1].tolist() == [0, 10, 20, 30, 40, 50, 60]
+    assert last[np.arange(len(last))][1].tolist() == [70, 80, 90]
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1.0, 0.999, -1.0])
+def test_a_split_with_an_empty_part_is_refused(fraction: float) -> None:
+    with pytest.raises(ConfigError, match="validation_split"):
+        split(numbered(10), fraction)
+
+
+def test_a_source_of_the_users_own_cannot_be_split() -> None:
+    with pytest.raises(ConfigError, match="pass validation_data"):
+        split(Squares(10), 0.5)
+
+
+@settings(max_examples=6)
+@given(st.integers(1, 40), st.integers(1, 20), st.integers(1, 4), st.data())
+def test_the_ranks_batches_are_the_rest_of_the_epochs_order(n: int, batch: int, size: int, data: st.DataObject) -> None:
+    consumed = data.draw(st.integers(0, n - 1))
+    ranks = [batches(numbered(n), rank, size, batch, consumed) for rank in range(size)]
+    fed = []
+    for step in zip(*ranks, strict=True):
+        assert sum(share for _, share in step) == pytest.approx(1.0)
+        assert all(len(samples) >= 1 for samples, _ in step)
+        real = [samples for samples, share in step if share > 0]
+        total = sum(len(samples) for samples in real)
+        assert [share for _, share in step if share > 0] == pytest.approx([len(s) / total for s in real])
+        fed += [sample for samples in real for sample in samples]
+    assert fed == permute(np.arange(consumed, n), n, 5, 2).tolist()
+
+
+def test_a_rank_without_samples_gets_a_stand_in_that_counts_nothing() -> None:
+    shares = [batches(numbered(2), rank, 4, 8) for rank in range(4)]
+    assert [len(steps) for steps in shares] == [1] * 4
+    assert [len(samples) for ((samples, _),) in shares] == [1] * 4
+    assert [share for ((_, share),) in shares] == [0.0, 0.5, 0.0, 0.5]
+
+
+def test_inputs_and_targets_stay_together() -> None:
+    found = training_batches(numbered(20), cut(20, 0, 6, 0, 1), seed=1, epoch=0, consumed=0)
+    for (x, y), _ in found:
+        np.testing.assert_array_equal(x.numpy()[:, 0] * 10, y.numpy())
+
+
+def test_an_epoch_that_is_used_up_has_no_batches() -> None:
+    assert batches(numbered(6), 0, 1, 4, consumed=6) == []
+
+
+def test_a_source_of_the_users_own_is_asked_for_this_ranks_samples_alone() -> None:
+    squares = Squares(10)
+    part = cut(10, 0, 4, rank=1, size=2)
+    found = list(training_batches(squares, part, seed=5, epoch=0, consumed=0))
+    order = permute(np.arange(10), 10, 5, 0)
+    mine = [order[low:high].tolist() for low, high in zip(part.low, part.high, strict=True)]
+    assert squares.asked == [[0], *mine]  # the first to learn what a sample looks like
+    for ((x, y), share), indices in zip(found, mine, strict=True):
+        assert x["a"].numpy().tolist() == indices
+        assert y.numpy().tolist() == [i**2 for i in indices]
+        assert float(share) == 0.5
+
+
+def test_batches_of_a_users_source_have_a_static_shape_but_for_their_length() -> None:
+    ((x, y), share) = training_batches(Squares(10), cut(10, 0, 4, 0, 1), 5, 0, 0).element_spec
+    assert (x["a"].shape.as_list(), y.shape.as_list(), share.shape.as_list()) == ([None], [None], [])
+
+
+@pytest.mark.parametrize(("n", "size", "batch"), [(10, 1, 4), (10, 3, 2), (2, 4, 8), (8, 2, 4), (0, 2, 4)])
+def test_validation_covers_every_sample_once_in_order(n: int, size: int, batch: int) -> None:
+    seen = []
+    for rank in range(size):
+        for (x, _), share in validation_batches(numbered(n), *shard(n, rank, size), batch):
+            assert 1 <= len(x) <= batch
+            assert float(share) == 1.0
+            seen += x.numpy()[:, 0].astype(int).tolist()
+    assert seen == list(range(n))

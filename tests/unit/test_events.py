@@ -1,0 +1,142 @@
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastic.events import Committed, Event, EventLog, JobFailed, Record, Tail, WorkerLost, WorldFormed, parse, read
+
+
+def line(time: float, event: str = "Committed", **own: object) -> str:
+    head = {"time": time, "event": event, "host": "h", "slot": 0, "pid": 1, "rank": 0, "generation": 1}
+    return json.dumps(head | own) + "\n"
+
+
+def test_a_fact_comes_back_with_who_saw_it(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "events.jsonl", host="node7", slot=3)
+    log.rank, log.generation = 1, 4
+    log.emit(WorldFormed(size=2, root=0, epoch=1, step=30, lost_steps=0, phases_s={"sync": 0.25}))
+    (record,) = read(log.path)
+    assert (record.event, record.host, record.slot, record.rank, record.generation) == ("WorldFormed", "node7", 3, 1, 4)
+    assert record.fields == {"size": 2, "root": 0, "epoch": 1, "step": 30, "lost_steps": 0, "phases_s": {"sync": 0.25}}
+    assert record.get("step") == 30
+    assert record.get("absent", "default") == "default"
+
+
+def test_stamps_follow_their_owner(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "events.jsonl", host="h")
+    log.emit(Committed(epoch=0, step=1))
+    log.rank, log.generation = 0, 2
+    log.emit(Committed(epoch=0, step=2))
+    assert [(r.rank, r.generation) for r in read(log.path)] == [(-1, 0), (0, 2)]
+
+
+def test_two_logs_append_to_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    first, second = EventLog(path, host="a"), EventLog(path, host="b")
+    for log, step in ((first, 1), (second, 2), (first, 3)):
+        log.emit(Committed(epoch=0, step=step))
+    assert [(r.host, r.get("step")) for r in read(path)] == [("a", 1), ("b", 2), ("a", 3)]
+
+
+def test_a_text_with_line_breaks_stays_one_line(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "events.jsonl", host="h")
+    log.emit(JobFailed("first\nsecond\u2028third \u00e9"))
+    (record,) = read(log.path)
+    assert record.get("reason") == "first\nsecond\u2028third \u00e9"
+
+
+def test_a_torn_last_line_and_foreign_lines_are_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    foreign = ["", "not json", "3", '"text"', "[1, 2]", "null", "{}", '{"time": 1, "event": "Committed"}', "\x00\ufffd"]
+    path.write_bytes(
+        line(1.0, step=1).encode()
+        + "".join(f"{text}\n" for text in foreign).encode()
+        + b"\xff\xfe\n"
+        + line(2.0, step=2).encode()
+        + line(3.0, step=3).encode()[:-9]
+    )
+    assert [r.get("step") for r in read(path)] == [1, 2]
+
+
+def test_records_are_read_in_the_order_of_their_time(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text(line(3.0, step=3) + line(1.0, step=1) + line(2.0, step=2) + line(2.0, step=22))
+    assert [r.get("step") for r in read(path)] == [1, 2, 22, 3]
+
+
+def test_a_run_without_facts_has_no_records(tmp_path: Path) -> None:
+    assert read(tmp_path / "absent.jsonl") == []
+
+
+@given(st.text())
+def test_no_text_makes_the_parser_raise(text: str) -> None:
+    assert parse(text) is None
+
+
+def test_no_fact_has_a_field_that_would_hide_who_saw_it() -> None:
+    head = {f.name for f in fields(Record)} - {"fields"}
+    hidden = {name: own for name, kind in Event.registry.items() if (own := head & {f.name for f in fields(kind)})}
+    assert hidden == {}
+
+
+def test_a_tail_returns_whole_new_lines_alone(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    tail = Tail(path)
+    assert list(tail.new()) == []  # before the file exists
+    whole = line(1.0, step=1) + line(2.0, step=2)
+    with path.open("w") as file:
+        file.write(whole[:-10])
+        file.flush()
+        assert [r.get("step") for r in tail.new()] == [1]
+        assert list(tail.new()) == []
+        file.write(whole[-10:] + line(3.0, step=3))
+        file.flush()
+        assert [r.get("step") for r in tail.new()] == [2, 3]
+        assert list(tail.new()) == []
+
+
+def test_a_tail_can_begin_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text(line(1.0, step=1))
+    tail = Tail(path, from_end=True)
+    with path.open("a") as file:
+        file.write("nonsense\n" + line(2.0, step=2))
+    assert [r.get("step") for r in tail.new()] == [2]
+
+
+def test_a_tail_from_the_end_of_no_file_returns_what_comes(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    tail = Tail(path, from_end=True)
+    path.write_text(line(1.0, step=1))
+    assert [r.get("step") for r in tail.new()] == [1]
+
+
+def test_a_sink_that_cannot_write_says_so_once_and_never_raises(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = EventLog(tmp_path / "no" / "such" / "folder" / "events.jsonl", host="h")
+    for step in range(3):
+        log.emit(Committed(epoch=0, step=step))
+    err = capsys.readouterr().err
+    assert err.count("events are no longer written") == 1
+    assert len(err.splitlines()) == 1
+
+
+def test_a_disk_that_fills_up_does_not_stop_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = EventLog(tmp_path / "events.jsonl", host="h")
+    log.emit(Committed(epoch=0, step=1))
+
+    def full(fd: int, data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.write", full)
+        log.emit(Committed(epoch=0, step=2))
+    log.emit(WorkerLost(worker_pid=1, cause="crash", summary="killed"))
+    assert capsys.readouterr().err.count("No space left") == 1
+    assert [r.get("step") for r in read(log.path)] == [1]
