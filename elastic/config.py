@@ -129,12 +129,14 @@ class Checkpoint(Section):
 class Network(Section):
     """How workers reach each other.
 
-    `gloo_timeout_s` bounds how long a silent peer goes unnoticed, `start_timeout_s` how long
-    the launcher waits for enough slots. `interfaces`: names, comma-separated; by default `lo`
+    `gloo_timeout_s` bounds how long a silent peer goes unnoticed, `join_s` how long the others
+    wait for a worker that the launcher has started, `start_timeout_s` how long the launcher waits
+    for enough slots. `interfaces`: names, comma-separated; by default `lo`
     for a job on this machine alone and Horovod's own search otherwise.
     """
 
     gloo_timeout_s: int = Field(default=5, ge=1)
+    join_s: float = Field(default=120.0, gt=0)
     start_timeout_s: int = Field(default=60, ge=1)
     interfaces: str | None = None
     cooldown_s: tuple[int, int] = (5, 60)

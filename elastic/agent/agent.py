@@ -10,9 +10,9 @@ pidfd), for signals, and looks at the worker's pulse four times a second. When t
 host's pool if there is one, a cold process otherwise. The launcher notices nothing but that the
 slot meets the others at the rendezvous again.
 
-How the next worker enters depends on how far the last one came: one that never began to join
-left the launcher's environment unused (`launched`); after that the environment is stale and the
-next must ask (`rejoin`); see `worker.world`.
+How the next worker enters depends on how far the last one came: while none has shown up at the
+rendezvous, the launcher's environment holds (`launched`); after that it is stale and the next
+must ask (`rejoin`); see `worker.world` and `rendezvous`.
 """
 
 import os
@@ -29,8 +29,9 @@ from elastic.agent.keeper import Keeper
 from elastic.agent.loop import Loop
 from elastic.agent.meeting import Meeting
 from elastic.agent.output import Output
-from elastic.agent.policy import REMOVED_TEXT, Budget, Cause, EndSlot, WorkerExit, after_exit, cause_of, words_for
+from elastic.agent.policy import Budget, Cause, EndSlot, WorkerExit, after_exit, cause_of, words_for
 from elastic.agent.process import WorkerProcess
+from elastic.agent.rendezvous import Rendezvous
 from elastic.agent.settings import Settings
 from elastic.agent.slot import Slot
 from elastic.channel import Drain, Entered, Entering, Failed, Finished, Go, Left, Message, Phase, Prepare
@@ -72,6 +73,7 @@ class Agent:
         settings: limits, budgets, the pool.
         loop: the thread's loop and clock.
         meeting: where this host's agents meet; None keeps no pool.
+        rendezvous: the way to the launcher's; None without a launcher.
         spawn: starts a worker process with an environment.
         summarise: called when the slot ends for good, to leave `summary.json`.
     """
@@ -82,6 +84,7 @@ class Agent:
         settings: Settings,
         loop: Loop,
         meeting: Meeting | None,
+        rendezvous: Rendezvous | None,
         spawn: Callable[[dict[str, str]], WorkerProcess],
         summarise: Callable[[], None],
     ) -> None:
@@ -89,6 +92,7 @@ class Agent:
         self._settings = settings
         self._loop = loop
         self._meeting = meeting
+        self._rendezvous = rendezvous
         self._spawn = spawn
         self._summarise = summarise
         slot = assignment.slot
@@ -98,7 +102,6 @@ class Agent:
         self._keeper: Keeper | None = None
         self._worker: WorkerProcess | None = None
         self._said: dict[type[Message], Message] = {}
-        self._entry = "launched" if slot.env else "alone"
         self._generation = 0
         self._step_times = StepTimes()
         self._hung: Hung | None = None
@@ -179,12 +182,16 @@ class Agent:
         slot = self._a.slot
         if worker.source == "standby":
             self._events.emit(StandbyPromoted(worker.pid, round(self._loop.now() - began, 6)))
-        worker.send(Go(slot.env, self._entry, slot.host, slot.local_rank, self._generation, os.getpid()))
+        env, entry = slot.env, "alone"
+        if self._rendezvous is not None:
+            env = env | self._rendezvous.env
+            entry = "rejoin" if self._rendezvous.launched_env_used else "launched"
+        worker.send(Go(env, entry, slot.host, slot.local_rank, self._generation, os.getpid()))
         self._worker = worker
         self._output.attach(self._loop, worker)
         self._loop.watch(worker.channel.sock, lambda: self._listen(worker))
         self._loop.watch(worker.pidfd, lambda: self._on_death(worker))
-        self._events.emit(WorkerStarted(worker.pid, self._entry, worker.source))
+        self._events.emit(WorkerStarted(worker.pid, entry, worker.source))
 
     def _from_pool(self) -> WorkerProcess | None:
         if self._keeper is not None:
@@ -224,9 +231,7 @@ class Agent:
             return
         for message in messages:
             self._said[type(message)] = message
-            if isinstance(message, Entering):
-                self._entry = "rejoin" if self._a.slot.env else "alone"
-            elif isinstance(message, Entered):
+            if isinstance(message, Entered):
                 self._said.pop(Entering, None)
                 self._generation = message.generation
                 self._events.rank, self._events.generation = message.rank, message.generation
@@ -267,7 +272,7 @@ class Agent:
             whole_job=isinstance(left, Left) and left.whole_job,
             config=isinstance(failed, Failed) and failed.config,
             failed=failed is not None,
-            removed=any(REMOVED_TEXT in line for line in worker.tail),
+            removed=self._rendezvous is not None and self._rendezvous.removed,
             entering=Entering in self._said,
             hung=self._hung.reason if self._hung is not None else None,
             failure=failed.summary if isinstance(failed, Failed) else "",

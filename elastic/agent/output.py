@@ -25,15 +25,15 @@ class Output:
     def attach(self, loop: Loop, worker: WorkerProcess) -> None:
         """Copy what the worker prints from now on."""
         for fd, stream in zip(worker.outputs, (sys.stdout, sys.stderr), strict=True):
-            loop.watch(fd, self._copy(loop, worker, fd, stream.fileno()))
+            loop.watch(fd, self._copy(loop, fd, stream.fileno()))
 
     def detach(self, loop: Loop, worker: WorkerProcess) -> None:
         """Copy what an ended worker has left, and no more: its own children may still hold the pipe."""
         for fd, stream in zip(worker.outputs, (sys.stdout, sys.stderr), strict=True):
-            self._copy(loop, worker, fd, stream.fileno())()
+            self._copy(loop, fd, stream.fileno())()
             loop.unwatch(fd)
 
-    def _copy(self, loop: Loop, worker: WorkerProcess, fd: int, to: int) -> Callable[[], None]:
+    def _copy(self, loop: Loop, fd: int, to: int) -> Callable[[], None]:
         def copy() -> None:
             try:
                 data = os.read(fd, CHUNK)
@@ -42,7 +42,6 @@ class Output:
             if not data:
                 loop.unwatch(fd)
                 return
-            worker.tail.extend(data.decode("utf-8", "replace").splitlines())
             with contextlib.suppress(OSError), self._path.open("ab") as log:
                 log.write(data)
             with contextlib.suppress(OSError):

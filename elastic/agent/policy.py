@@ -7,7 +7,6 @@ from enum import StrEnum
 from elastic.errors import ExitCode
 
 LAUNCHER_GRACE_S = 0.5  # a launcher that ends the job signals the worker first and then this agent
-REMOVED_TEXT = "has been removed from elastic job"
 
 
 class Cause(StrEnum):

@@ -7,13 +7,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from elastic.channel import Channel, Message, Pulse
-
-TAIL_LINES = 40
 
 
 @dataclass
@@ -35,7 +32,6 @@ class WorkerProcess:
     exit_code: Callable[[], int]
     source: str = "cold"
     started: float = field(default_factory=time.monotonic)
-    tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
 
     def send(self, message: Message) -> bool:
         """Send it a message; False when it is gone."""

@@ -23,6 +23,7 @@ class Settings:
     standbys: int
     level: str
     gloo_timeout_s: int
+    join_s: float
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:
@@ -44,4 +45,5 @@ class Settings:
             standbys=standby["size"] if level != "off" else 0,
             level=level,
             gloo_timeout_s=config["network"]["gloo_timeout_s"],
+            join_s=config["network"]["join_s"],
         )

@@ -14,7 +14,7 @@ class Slot:
         local_size: slots of the host when the agent was started.
         launcher: who started the agent.
         env: the HOROVOD_* variables of the slot, which a worker needs to enter the world.
-        rendezvous: where the launcher's rendezvous listens, `address:port`.
+        rendezvous: address and port of the launcher's; None without a launcher.
     """
 
     host: str
@@ -22,7 +22,7 @@ class Slot:
     local_size: int
     launcher: str
     env: dict[str, str]
-    rendezvous: str
+    rendezvous: tuple[str, int] | None
 
 
 def read_slot(environ: Mapping[str, str]) -> Slot:
@@ -35,7 +35,7 @@ def read_slot(environ: Mapping[str, str]) -> Slot:
         local_size=int(env.get("HOROVOD_LOCAL_SIZE", "1")),
         launcher="none" if address is None else environ.get("ELASTIC_LAUNCHER", "horovodrun"),
         env=env if address is not None else {},
-        rendezvous=f"{address}:{env.get('HOROVOD_GLOO_RENDEZVOUS_PORT', '')}" if address is not None else "",
+        rendezvous=(address, int(env["HOROVOD_GLOO_RENDEZVOUS_PORT"])) if address is not None else None,
     )
 
 

@@ -12,6 +12,7 @@ from elastic.agent.claim import Claimed, claim
 from elastic.agent.loop import Loop
 from elastic.agent.meeting import Meeting, meeting_of
 from elastic.agent.process import spawn
+from elastic.agent.rendezvous import Rendezvous
 from elastic.agent.settings import Settings
 from elastic.agent.slot import Slot, read_slot, without_launcher
 from elastic.errors import HostError
@@ -46,7 +47,7 @@ def start(job: Path, name: str, config: dict[str, Any], dump: str, run_dir: Path
     """
     slot = read_slot(os.environ)
     if run_dir is None:
-        suffix = f"p{slot.rendezvous.rpartition(':')[2]}" if slot.rendezvous else f"{datetime.now():%Y%m%d-%H%M%S}"
+        suffix = f"p{slot.rendezvous[1]}" if slot.rendezvous else f"{datetime.now():%Y%m%d-%H%M%S}"
         run_dir = Path("runs") / f"{name}-{suffix}"
     directory = RunDir(run_dir.resolve()).create()
     if _has_reached_goal(directory, config):
@@ -67,12 +68,17 @@ def _look_after(
     env.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     env["ELASTIC_LOCAL_WORKERS"] = str(slot.local_size)
     assignment = Assignment(job, config, run_dir, slot, env)
-    agent = Agent(assignment, settings, Loop(), meeting, spawn, _summary_of(run_dir))
+    rendezvous = None
+    if slot.rendezvous is not None:
+        rendezvous = Rendezvous(*slot.rendezvous, hold_s=settings.join_s)
+        rendezvous.open()
+    agent = Agent(assignment, settings, Loop(), meeting, rendezvous, spawn, _summary_of(run_dir))
     return agent.run(found.worker if found is not None else None)
 
 
 def _meeting(slot: Slot) -> Meeting | None:
-    meeting = meeting_of(slot.rendezvous or f"alone {os.getpid()}", slot.host)
+    job = "{}:{}".format(*slot.rendezvous) if slot.rendezvous else f"alone {os.getpid()}"
+    meeting = meeting_of(job, slot.host)
     try:
         meeting.open()
     except (HostError, OSError) as error:

@@ -1,0 +1,177 @@
+"""The launcher's rendezvous, as this slot's worker sees it: through its agent.
+
+Why. Horovod's rendezvous counts who asks, not who is there, and Gloo gives its peers only the
+time-out that also bounds a silent peer. A worker that dies while it waits for the others leaves a
+ghost that is counted; one that comes late, because it must first import TensorFlow, lets those
+who hold the state run into their time-out, which Horovod's core answers with an abort.
+
+Theory of operation. The worker is told this proxy's address instead of the launcher's. Every
+request passes through unchanged, but for two:
+
+* `GET /rank_and_size/HOST:SLOT` ("I am ready; who am I?") is asked once a round by the agent and
+  not by the process. If the worker dies before it has shown up in that round (before it PUTs its
+  own address), the answer, or the pending question, is its successor's.
+* `GET` of a peer's address waits here for as long as a peer may take to start, `hold_s`, instead
+  of answering that there is none.
+
+The driver ends no round without this slot, and only this agent speaks for the slot; so an answer
+stays valid until the worker has shown up.
+"""
+
+import contextlib
+import socket
+import threading
+import time
+from dataclasses import dataclass, field
+
+POLL_S = 0.01
+_ASK = "/rank_and_size/"
+_PEERS = ("/global/", "/local_", "/cross_")
+_NOT_FOUND = b"HTTP/1.0 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+
+
+@dataclass
+class _Question:
+    """One round's question to the driver; `answer` is the raw response."""
+
+    done: threading.Event = field(default_factory=threading.Event)
+    answer: bytes = b""
+
+
+class Rendezvous:
+    """Passes the worker's requests on to the launcher's rendezvous.
+
+    Args:
+        address, port: where the launcher listens.
+        hold_s: how long a request for a peer's address waits for the peer.
+    """
+
+    def __init__(self, address: str, port: int, hold_s: float) -> None:
+        self._upstream = (address, port)
+        self._hold_s = hold_s
+        self._lock = threading.Lock()
+        self._question: _Question | None = None
+        self._shown_up = False
+        self._removed = False
+        self._server = socket.socket()
+
+    def open(self) -> None:
+        """Listen on this machine's loopback interface."""
+        self._server.bind(("127.0.0.1", 0))
+        self._server.listen(64)
+        threading.Thread(target=self._accept, name="rendezvous", daemon=True).start()
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What the worker needs in its environment to come through here."""
+        address, port = self._server.getsockname()
+        return {"HOROVOD_GLOO_RENDEZVOUS_ADDR": address, "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port)}
+
+    @property
+    def launched_env_used(self) -> bool:
+        """Whether a worker of this slot has shown up once, so that the launcher's environment is stale."""
+        return self._shown_up
+
+    @property
+    def removed(self) -> bool:
+        """Whether the driver has said that this slot is no longer part of the job."""
+        return self._removed
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._server.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, contextlib.suppress(OSError):
+            request = _read_request(client)
+            method, _, rest = request.partition(b" ")
+            path = rest.partition(b" ")[0].decode("latin-1")
+            if path.startswith("http://"):
+                path = "/" + path.split("/", 3)[3]
+            if method == b"GET" and path.startswith(_ASK):
+                client.sendall(self._ask(client, request))
+            elif method == b"GET" and path.startswith(_PEERS):
+                client.sendall(self._hold(client, request))
+            else:
+                response = self._pass_on(request)
+                if method == b"PUT" and path.startswith(_PEERS[0]):
+                    with self._lock:
+                        self._shown_up, self._question = True, None
+                client.sendall(response)
+
+    def _ask(self, client: socket.socket, request: bytes) -> bytes:
+        with self._lock:
+            question = self._question
+            if question is None:
+                question = self._question = _Question()
+                threading.Thread(target=self._wait_for_driver, args=(question, request), daemon=True).start()
+        while not question.done.wait(0.05):
+            if _is_gone(client):
+                return b""
+        if not question.answer:
+            with self._lock:
+                if self._question is question:
+                    self._question = None
+            return _NOT_FOUND.replace(b"404 Not Found", b"503 Service Unavailable")
+        return question.answer
+
+    def _wait_for_driver(self, question: _Question, request: bytes) -> None:
+        with contextlib.suppress(OSError):
+            question.answer = self._pass_on(request)
+        if question.answer.partition(b"\r\n\r\n")[2].startswith(b"-1"):
+            self._removed = True
+        question.done.set()
+
+    def _hold(self, client: socket.socket, request: bytes) -> bytes:
+        deadline = time.monotonic() + self._hold_s
+        while True:
+            response = self._pass_on(request)
+            if b" 404 " not in response.partition(b"\r\n")[0] or time.monotonic() > deadline:
+                return response
+            if _is_gone(client):
+                return b""
+            time.sleep(POLL_S)
+
+    def _pass_on(self, request: bytes) -> bytes:
+        with socket.create_connection(self._upstream) as upstream:
+            upstream.sendall(request)
+            parts = []
+            while data := upstream.recv(1 << 16):
+                parts.append(data)
+        return b"".join(parts)
+
+
+def _read_request(client: socket.socket) -> bytes:
+    """Return a whole request, body included, asking for no further one on the connection."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        more = client.recv(1 << 16)
+        if not more:
+            raise ConnectionError("a request broke off")
+        data += more
+    head, _, body = data.partition(b"\r\n\r\n")
+    length = 0
+    for line in head.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name.strip().lower() == b"content-length":
+            length = int(value)
+    while len(body) < length:
+        more = client.recv(1 << 16)
+        if not more:
+            raise ConnectionError("a request broke off")
+        body += more
+    return head + b"\r\n\r\n" + body
+
+
+def _is_gone(client: socket.socket) -> bool:
+    """Tell whether the other side has closed the connection."""
+    try:
+        return client.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
