@@ -55,6 +55,7 @@ class Go(Message):
     slot: int
     generation: int = 0
     agent_pid: int = 0
+    stash_fd: int = -1
 
 
 @dataclass(frozen=True, slots=True)

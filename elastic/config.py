@@ -6,6 +6,7 @@ known one. Durations end in `_s`.
 
 import difflib
 import importlib.util
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -49,7 +50,9 @@ class Data(Section):
     @field_validator("source")
     @classmethod
     def _known(cls, value: str) -> str:
-        if value == "bundled" or ":" in value or value.endswith(".npz") or value in KERAS_DATASETS:
+        if ":" in value:
+            return _reference(value)
+        if value == "bundled" or value.endswith(".npz") or value in KERAS_DATASETS:
             return value
         raise ValueError(
             "expected 'bundled', the path of an .npz file, 'module:function' or one of "
@@ -242,10 +245,28 @@ class Config(Section):
 
 
 def _reference(value: str) -> str:
-    module, colon, function = value.partition(":")
-    if not (colon and module and function.isidentifier()):
+    module, _, function = value.partition(":")
+    if not (function.isidentifier() and all(part.isidentifier() for part in module.split("."))):
         raise ValueError("expected 'module:function'")
     return value
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as people write it: 1e-3 is a number, as in YAML 1.2, though not in PyYAML's 1.1."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes the texts that `_Loader` would take for numbers."""
+
+
+for _kind in (_Loader, _Dumper):
+    _kind.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)[eE][-+]?\d+$", re.ASCII), list("-+.0123456789")
+    )
+
+
+def _parse(text: str) -> Any:
+    return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
 
 
 def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
@@ -256,7 +277,7 @@ def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
         if not equals or not key:
             raise ConfigError(f"--set {pair}: expected KEY=VALUE, such as --set epochs=3")
         try:
-            value = yaml.safe_load(text)
+            value = _parse(text)
         except yaml.YAMLError as error:
             raise ConfigError(f"--set {pair}: the value is not YAML: {error}") from None
         here = result
@@ -270,24 +291,27 @@ def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `base` with `over` laid on it, key by key through nested mappings.
+    """Return a configuration `base` with `over` laid on it, key by key through nested mappings.
 
-    A short form such as `data: bundled` gives way to its long one.
+    A short form such as `data: bundled` gives way to its long one, and one way to give the batch to
+    the other.
     """
-    shorts = {"data": "source", "batch": "per_worker"}
+    base, over = dict(base), dict(over)
+    for key, long in (("data", "source"), ("batch", "per_worker")):
+        if base.get(key) is not None and not isinstance(base[key], Mapping) and isinstance(over.get(key), Mapping):
+            base[key] = {long: base[key]}
+    if isinstance(over.get("batch"), Mapping) and {"global", "per_worker"} & set(over["batch"]):
+        base.pop("batch", None)
+    if isinstance(base.get("data"), Mapping) and isinstance(over.get("data"), str):
+        over["data"] = {"source": over["data"]}
+    return _laid_on(base, over)
+
+
+def _laid_on(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(base)
     for key, value in over.items():
         old = result.get(key)
-        if key in shorts and isinstance(value, Mapping) and old is not None and not isinstance(old, Mapping):
-            old = {shorts[key]: old}
-        if key == "batch" and isinstance(value, Mapping) and {"global", "per_worker"} & set(value):
-            old = None  # the two are alternatives
-        if isinstance(old, Mapping) and isinstance(value, Mapping):
-            result[key] = merge(old, value)
-        elif key == "data" and isinstance(old, Mapping) and isinstance(value, str):
-            result[key] = {**old, "source": value}
-        else:
-            result[key] = value
+        result[key] = _laid_on(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
     return result
 
 
@@ -322,7 +346,7 @@ def load(job: Path, sets: Sequence[str] = (), extra: Path | None = None) -> Conf
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        raw = _parse(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
     except yaml.YAMLError as error:
@@ -377,17 +401,19 @@ def _check_module(source: str, key: str, reference: str) -> None:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)  # a user's module lies beside the job, as with `python -m`
+    problem = f"there is no module '{module}'"
     try:
         found = importlib.util.find_spec(module)
-    except ModuleNotFoundError:
+    except (ImportError, ValueError) as error:
         found = None
+        if not (isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")):
+            problem = f"module '{module}' cannot be imported: {error}"  # by the package that it is in
     if found is None:
         raise ConfigError(
-            f"{source}: {key}: found {reference!r}, but there is no module '{module}'; expected "
-            f"a module in {here} or an installed one"
+            f"{source}: {key}: found {reference!r}, but {problem}; expected a module in {here} or an installed one"
         )
 
 
 def dump(config: Config) -> str:
     """Return the configuration as YAML, complete with defaults, in a form `load` accepts."""
-    return yaml.safe_dump(config.model_dump(mode="json", by_alias=True, exclude_none=True), sort_keys=False)
+    return yaml.dump(config.model_dump(mode="json", by_alias=True, exclude_none=True), Dumper=_Dumper, sort_keys=False)

@@ -175,6 +175,13 @@ class CheckpointLoaded(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class StashLoaded(Event):
+    """No worker held the state, but this slot's agent did: the last worker had put it by."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class StandbyReady(Event):
     """A process that can take a slot at once."""
 
@@ -207,6 +214,14 @@ class SlotGaveUp(Event):
 
     reason: str
     bug: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsHashed(Event):
+    """The trained weights of this worker at a step that all reached together: equal on all ranks."""
+
+    step: int
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,6 +110,7 @@ class Agent:
         self._kill_at: float | None = None
         self._restart_at: float | None = None
         self._parent = os.getppid()
+        self._stash = os.memfd_create("elastic-stash", os.MFD_CLOEXEC)
 
     def run(self, first: WorkerProcess | None = None) -> int:
         """Look after the slot; return the exit code for the launcher.
@@ -186,7 +187,7 @@ class Agent:
         if self._rendezvous is not None:
             env = env | self._rendezvous.env
             entry = "rejoin" if self._rendezvous.launched_env_used else "launched"
-        worker.send(Go(env, entry, slot.host, slot.local_rank, self._generation, os.getpid()))
+        worker.send(Go(env, entry, slot.host, slot.local_rank, self._generation, os.getpid(), self._stash))
         self._worker = worker
         self._output.attach(self._loop, worker)
         self._loop.watch(worker.channel.sock, lambda: self._listen(worker))

@@ -40,12 +40,16 @@ class Loop:
         """Wait and call until `end`."""
         while self._result is None:
             due = min((t for t, _, _ in self._timers), default=self.now() + 1.0)
-            for key, _ in self._selector.select(max(0.0, due - self.now())):
-                if self._result is None and key.fd in self._selector.get_map():
-                    key.data()
-            self._fire()
+            self.step(max(0.0, due - self.now()))
         self._selector.close()
         return self._result
+
+    def step(self, wait_s: float) -> None:
+        """Wait for a file, `wait_s` at most, then call whoever's file is readable and whose time has come."""
+        for key, _ in self._selector.select(wait_s):
+            if self._result is None and key.fd in self._selector.get_map():
+                key.data()
+        self._fire()
 
     def _fire(self) -> None:
         now = self.now()

@@ -25,6 +25,8 @@ import time
 from dataclasses import dataclass, field
 
 POLL_S = 0.01
+TRY_S = 0.1
+CONNECT_S = 3.0
 _ASK = "/rank_and_size/"
 _PEERS = ("/global/", "/local_", "/cross_")
 _NOT_FOUND = b"HTTP/1.0 404 Not Found\r\nContent-Length: 0\r\n\r\n"
@@ -136,8 +138,22 @@ class Rendezvous:
                 return b""
             time.sleep(POLL_S)
 
+    def _connect(self) -> socket.socket:
+        """Reach the launcher. Its server queues five connections; the kernel would try a sixth again after 1 s."""
+        deadline = time.monotonic() + CONNECT_S
+        while True:
+            try:
+                upstream = socket.create_connection(self._upstream, timeout=TRY_S)
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(POLL_S)
+                continue
+            upstream.settimeout(None)
+            return upstream
+
     def _pass_on(self, request: bytes) -> bytes:
-        with socket.create_connection(self._upstream) as upstream:
+        with self._connect() as upstream:
             upstream.sendall(request)
             parts = []
             while data := upstream.recv(1 << 16):

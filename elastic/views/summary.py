@@ -1,12 +1,14 @@
 """The outcome of a run: a pure fold over its events.
 
 Goodput is the share of the run's wall time in which training went forward: 1 minus start-up,
-recovery pauses and steps done again, over the time from the job's first start to its last fact.
+pauses and steps done again, over the time from the job's first start to its last fact. A pause is
+what the survivors of a lost worker measured; where nobody survived, the time from the last fact of
+progress to the first step after it, or to the end.
 """
 
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,10 +23,11 @@ class Summary:
 
     Attributes:
         status: finished, failed, stopped, or running (no end recorded).
-        steps: optimizer steps of the finished training.
+        epochs, steps: epochs ended and optimizer steps done, those that were lost left out.
         lost_steps: steps that were done again, after no worker was left to hold them.
         samples_owed, samples_seen: of all epochs; equal when each sample was used once.
-        world_sizes: in the order the worlds formed.
+        generations: how many worlds formed.
+        world_sizes: in the order they formed.
         goodput: see the module's head; from 0 to 1.
     """
 
@@ -48,26 +51,24 @@ def summarise(records: Sequence[Record]) -> Summary:
     """Fold the records of a run, in the order of time, into its outcome."""
     if not records:
         return Summary(status="running")
-    end = next((r for r in reversed(records) if r.event in ("JobFinished", "JobFailed", "JobStopped")), None)
-    worlds = list({r.generation: r for r in records if r.event == "WorldFormed"}.values())
+    end = _end(records)
+    worlds = [formed for formed, *_ in _by_world(records)[1:]]
     wall = (end or records[-1]).time - records[0].time
-    lost = lost_steps(records)
-    reached = _last(records, "step")
+    reached, lost = _steps(records)
     finished = end is not None and end.event == "JobFinished"
-    status = {"JobFinished": "finished", "JobFailed": "failed", "JobStopped": "stopped"}
     return Summary(
-        status=status[end.event] if end else "running",
-        epochs=int(end.get("epochs", 0)) if finished and end else sum(r.event == "EpochEnded" for r in records),
+        status=_STATUS[end.event] if end else "running",
+        epochs=int(end.get("epochs", 0)) if finished and end else _epochs(records),
         steps=int(end.get("step", 0)) if finished and end else reached,
         metrics=_metrics(records, end),
         wall_s=round(wall, 3),
-        generations=max((r.generation for r in records), default=0),
+        generations=len(worlds),
         world_sizes=tuple(int(r.get("size")) for r in worlds),
         workers_lost=sum(r.event == "WorkerLost" and bool(r.get("root_cause")) for r in records),
         lost_steps=lost,
         samples_owed=int(end.get("samples_owed", 0)) if finished and end else 0,
-        samples_seen=int(end.get("samples", 0)) if finished and end else _last(records, "samples"),
-        goodput=goodput(records, wall, lost),
+        samples_seen=int(end.get("samples", 0)) if finished and end else _samples(records),
+        goodput=goodput(records, wall),
         stopped_early=bool(end.get("stopped_early")) if end else False,
         reason=str(end.get("reason", "")) if end else "",
     )
@@ -75,33 +76,86 @@ def summarise(records: Sequence[Record]) -> Summary:
 
 def lost_steps(records: Sequence[Record]) -> int:
     """Return how many steps were done again: worlds that formed behind what had been reached."""
-    reached, lost, seen = 0, 0, set()
-    for record in records:
-        if record.event == "WorldFormed" and record.generation not in seen:
-            seen.add(record.generation)
-            lost += max(0, reached - int(record.get("step")))
-            reached = int(record.get("step"))
-        elif "step" in record.fields and record.event not in ("WorldFormed", "CheckpointLoaded"):
-            reached = max(reached, int(record.get("step")))
-    return lost
+    return _steps(records)[1]
 
 
-def goodput(records: Sequence[Record], wall_s: float, lost: int) -> float:
-    """Return the share of `wall_s` in which training went forward."""
-    firsts = [r for r in records if r.event == "FirstStepDone"]
-    if wall_s <= 0 or not firsts:
+def goodput(records: Sequence[Record], wall_s: float) -> float:
+    """Return the share of `wall_s`, from the first record on, in which training went forward."""
+    first = next((r for r in records if r.event == "FirstStepDone"), None)
+    if wall_s <= 0 or first is None:
         return 0.0
-    startup = firsts[0].time - records[0].time
-    pauses: dict[int, float] = {}
-    for record in firsts:
-        pauses[record.generation] = max(pauses.get(record.generation, 0.0), float(record.get("pause_s")))
-    steps = max(1, _last(records, "step"))
-    again = lost * max(0.0, wall_s - startup - sum(pauses.values())) / (steps + lost)
-    return round(min(1.0, max(0.0, 1.0 - (startup + sum(pauses.values()) + again) / wall_s)), 4)
+    startup = first.time - records[0].time
+    paused = sum(_pauses(records, records[0].time + wall_s))
+    reached, lost = _steps(records)
+    again = lost * max(0.0, wall_s - startup - paused) / (max(1, reached) + lost)
+    return round(min(1.0, max(0.0, 1.0 - (startup + paused + again) / wall_s)), 4)
 
 
-def _last(records: Sequence[Record], name: str) -> int:
-    return next((int(r.get(name)) for r in reversed(records) if name in r.fields), 0)
+_STATUS = {"JobFinished": "finished", "JobFailed": "failed", "JobStopped": "stopped"}
+_PROGRESS = frozenset({"FirstStepDone", "Progressed", "EpochEnded", "Committed", "JobFinished"})
+_GOING_BACK = frozenset({"WorldFormed", "CheckpointLoaded"})  # their step is where training goes on, not what it did
+
+
+def _end(records: Sequence[Record]) -> Record | None:
+    """Return how the run ended, unless it has been started again since."""
+    last = next((r for r in reversed(records) if r.event in _STATUS or r.event == "JobStarted"), None)
+    return last if last is not None and last.event in _STATUS else None
+
+
+def _by_world(records: Sequence[Record]) -> list[list[Record]]:
+    """Split the records where a world forms; the first part comes before any.
+
+    Each member records its world. When all workers were lost, the new ones number their worlds from 1
+    again; a rank that seems to form the same world twice shows that.
+    """
+    parts: list[list[Record]] = [[]]
+    members: dict[tuple[int, int], set[int]] = {}
+    for record in records:
+        if record.event == "WorldFormed":
+            ranks = members.setdefault((record.generation, int(record.get("size"))), set())
+            if not ranks or record.rank in ranks:
+                ranks.clear()
+                parts.append([])
+            ranks.add(record.rank)
+        parts[-1].append(record)
+    return parts
+
+
+def _steps(records: Sequence[Record]) -> tuple[int, int]:
+    """Return the steps done, and those done before that a world went back behind."""
+    reached = lost = 0
+    for number, part in enumerate(_by_world(records)):
+        if number > 0:
+            begins_at = int(part[0].get("step"))
+            lost += max(0, reached - begins_at)
+            reached = begins_at
+        done = (int(r.get("step")) for r in part if "step" in r.fields and r.event not in _GOING_BACK)
+        reached = max((reached, *done))
+    return reached, lost
+
+
+def _pauses(records: Sequence[Record], end: float) -> Iterator[float]:
+    """Yield for how long training stood still before each world's first step, and at the end."""
+    progress_at: float | None = None
+    for part in _by_world(records):
+        firsts = [r for r in part if r.event == "FirstStepDone"]
+        measured = max((float(r.get("pause_s")) for r in firsts), default=0.0)
+        if measured > 0.0:
+            yield measured
+        elif firsts and progress_at is not None:
+            yield max(0.0, firsts[0].time - progress_at)
+        progress_at = max((r.time for r in part if r.event in _PROGRESS), default=progress_at)
+    if progress_at is not None:
+        yield max(0.0, end - progress_at)
+
+
+def _epochs(records: Sequence[Record]) -> int:
+    last = next((r for r in reversed(records) if "epoch" in r.fields), None)
+    return 0 if last is None else int(last.get("epoch")) + (last.event == "EpochEnded")
+
+
+def _samples(records: Sequence[Record]) -> int:
+    return next((int(r.get("samples")) for r in reversed(records) if "samples" in r.fields), 0)
 
 
 def _metrics(records: Sequence[Record], end: Record | None) -> dict[str, float]:

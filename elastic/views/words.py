@@ -26,6 +26,8 @@ def words(record: Record) -> str | None:  # noqa: C901 - one case a fact
             return f"checkpoint of step {get('step')} not written: {get('error')}"
         case "CheckpointLoaded":
             return f"going on from {get('path')} (step {get('step')})"
+        case "StashLoaded":
+            return f"worker {where} goes on from what its predecessor had put by (step {get('step')})"
         case "JobStarted":
             return f"start {get('restarts') + 1} of the launcher" if get("restarts") else None
         case _:

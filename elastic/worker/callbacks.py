@@ -4,23 +4,24 @@ Most callbacks run on every worker and, since all see the same averaged logs, de
 that write (logs, models, a bar) run on rank 0 alone, decided anew at each call: when rank 0
 dies, the next one takes over, and there are never two writers. A worker that joins takes the
 others' callback state, so that a reset is not a new training.
+
+What a callback remembers are its plain attributes: numbers, texts, arrays. A writer also has
+attributes that say how things stand between it and its file (open or not, header written); those
+belong to one process, and only what it has learned of the training is remembered. Since it learns
+on rank 0 alone, the training loop hands `writer_states` around before rank 0 can be missed.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import keras
-import numpy as np
-import tensorflow as tf
 
-WRITERS: tuple[type, ...] = (
-    keras.callbacks.BackupAndRestore,
-    keras.callbacks.CSVLogger,
-    keras.callbacks.ModelCheckpoint,
-    keras.callbacks.ProgbarLogger,
-    keras.callbacks.RemoteMonitor,
-    keras.callbacks.TensorBoard,
-)
+from elastic.worker.callback_state import ALIEN, apply_state, capture, plain
+from elastic.worker.scalars import Scalars
+
+State = tuple[str, dict[str, Any]]
+"""The kind of a callback and what it remembers."""
 
 _HOOKS = tuple(
     f"on_{name}"
@@ -42,8 +43,9 @@ _HOOKS = tuple(
 class RankZero(keras.callbacks.Callback):
     """Runs another callback while this worker is rank 0.
 
-    On taking over in mid-training it is set up as at the start of training, appending where it
-    would truncate; on losing the role it is closed.
+    On taking over in mid-training it is set up as at the start of training (and of the epoch),
+    appending where it would truncate, and knows what the one before had shared; on losing the role
+    it is closed.
     """
 
     def __init__(self, inner: keras.callbacks.Callback) -> None:
@@ -52,21 +54,24 @@ class RankZero(keras.callbacks.Callback):
         self.is_rank_zero: Callable[[], bool] = lambda: True
         self._open = False
         self._resumed = False
+        self._epoch: int | None = None  # in progress
 
     def open(self) -> bool:
         """Tell whether this worker has the role now, having set up or closed the inner callback."""
         mine = self.is_rank_zero()
         if mine and not self._open:
-            if self._resumed and hasattr(self.inner, "append"):
+            if self._resumed and getattr(self.inner, "append", None) is False:
                 self.inner.append = True
-            kept = capture(self.inner)
+            learned = _learned(self.inner)
             self.inner.set_params(self.params)
             self.inner.set_model(self.model)
-            self.inner.on_train_begin()
+            self.inner.on_train_begin({})
             if self._resumed:
-                apply_state(self.inner, kept)
+                _learn(self.inner, learned)
+            if self._epoch is not None:
+                self.inner.on_epoch_begin(self._epoch, {})
         elif not mine and self._open:
-            self.inner.on_train_end()
+            self.inner.on_train_end({})
         self._open = mine
         self._resumed = True
         return mine
@@ -75,11 +80,30 @@ class RankZero(keras.callbacks.Callback):
         """Say that training has begun before this worker."""
         self._resumed = True
 
-    def close(self, logs: Any = None) -> None:
+    def close(self, logs: dict[str, Any]) -> None:
         """End of training."""
         if self._open:
             self.inner.on_train_end(logs)
         self._open = False
+
+    def call(self, hook: str, *args: Any, **kwargs: Any) -> None:
+        """Call a hook of the inner callback if this worker has the role."""
+        if self.open():
+            getattr(self.inner, hook)(*args, **kwargs)
+        if hook == "on_epoch_begin":
+            self._epoch = args[0]
+        elif hook == "on_epoch_end":
+            self._epoch = None
+
+    def state(self) -> dict[str, Any]:
+        """Return what the writer has learned, here or on the rank 0 that shared it last."""
+        return {"epoch": self._epoch, "learned": _learned(self.inner)}
+
+    def take(self, state: dict[str, Any]) -> None:
+        """Take what another worker's writer has learned; the one that has the role knows better."""
+        if not self._open:
+            self._epoch = state["epoch"]
+            _learn(self.inner, state["learned"])
 
 
 def rank_zero(callback: keras.callbacks.Callback) -> keras.callbacks.Callback:
@@ -121,7 +145,7 @@ class Callbacks:
         """Start of training in this process; `resumed` when it began before."""
         for callback in self.all:
             if not isinstance(callback, RankZero):
-                callback.on_train_begin()
+                callback.on_train_begin({})
             elif resumed:
                 callback.resume()
 
@@ -135,101 +159,102 @@ class Callbacks:
         """End of training."""
         for callback in self.all:
             if isinstance(callback, RankZero):
-                callback.close(logs)
+                callback.close(logs or {})
             else:
-                callback.on_train_end(logs)
+                callback.on_train_end(logs or {})
 
     def call(self, hook: str, *args: Any) -> None:
-        """Call one hook of every callback that has it."""
+        """Call one hook of every callback that has it, as Keras calls it.
+
+        Args:
+            hook: its name, such as `on_epoch_end`.
+            args: the epoch's or the batch's number, where the hook has one, then the logs, if any.
+        """
+        count = 1 if "_epoch_" in hook or "_batch_" in hook else 0
+        number, (logs, *_) = args[:count], (*args[count:], {})
         for callback in self._table[hook]:
-            if isinstance(callback, RankZero):
-                if callback.open():
-                    getattr(callback.inner, hook)(*args)
+            function = partial(callback.call, hook) if isinstance(callback, RankZero) else getattr(callback, hook)
+            if "_batch_" in hook:
+                function(*number, logs=logs)
             else:
-                getattr(callback, hook)(*args)
+                function(*number, logs)
 
     def has(self, hook: str) -> bool:
         """Tell whether any callback has the hook; building logs for none is wasted."""
         return bool(self._table[hook])
 
-    def capture(self) -> list[tuple[str, dict[str, Any]]]:
+    def capture(self) -> list[State]:
         """Return what the callbacks remember, as plain values."""
-        inner = [c.inner if isinstance(c, RankZero) else c for c in self.all]
-        return [(type(c).__name__, capture(c)) for c in inner]
+        return _states(self.all)
 
-    def apply(self, states: Sequence[tuple[str, dict[str, Any]]]) -> None:
+    def apply(self, states: Sequence[State]) -> None:
         """Remember what another worker's (or a checkpoint's) callbacks remember."""
-        for callback, (name, state) in zip(self.all, states, strict=False):
-            inner = callback.inner if isinstance(callback, RankZero) else callback
-            if type(inner).__name__ == name:
-                apply_state(inner, state)
+        _take_states(self.all, states)
+
+    def writer_states(self) -> list[State]:
+        """Return what the writers have learned; rank 0's are for all others to take."""
+        return _states(self._writers)
+
+    def take_writer_states(self, states: Sequence[State]) -> None:
+        """Know what rank 0's writers have learned, in case this worker is the next rank 0."""
+        _take_states(self._writers, states)
+
+    @property
+    def _writers(self) -> list[RankZero]:
+        return [c for c in self.all if isinstance(c, RankZero)]
+
+
+def _kind(callback: keras.callbacks.Callback) -> str:
+    if isinstance(callback, RankZero):
+        return f"rank_zero({_kind(callback.inner)})"
+    return type(callback).__name__
+
+
+def _states(callbacks: Sequence[keras.callbacks.Callback]) -> list[State]:
+    return [(_kind(c), c.state() if isinstance(c, RankZero) else capture(c)) for c in callbacks]
+
+
+def _take_states(callbacks: Sequence[keras.callbacks.Callback], states: Sequence[State]) -> None:
+    for callback, (kind, state) in zip(callbacks, states, strict=False):
+        if _kind(callback) != kind:
+            continue
+        if isinstance(callback, RankZero):
+            callback.take(state)
+        else:
+            apply_state(callback, state)
 
 
 def _overrides(callback: keras.callbacks.Callback, hook: str) -> bool:
+    if isinstance(callback, RankZero) and "_epoch_" in hook:
+        return True  # it keeps track of the epoch
     inner = callback.inner if isinstance(callback, RankZero) else callback
     plain = keras.callbacks.Callback
     names = {hook, hook.replace("_train_batch_", "_batch_")}  # Keras 2's name calls through
-    return any(getattr(type(inner), n) is not getattr(plain, n) for n in names)
+    return any(n in vars(inner) or getattr(type(inner), n) is not getattr(plain, n) for n in names)
 
 
-_PLAIN = (bool, int, float, str, bytes, type(None), np.ndarray, np.generic)
+def _learned(writer: keras.callbacks.Callback) -> dict[str, Any]:
+    """Return what a writer has learned; of a user's, every plain attribute that is set."""
+    found = capture(writer)
+    for kind, names in _LEARNED.items():
+        if isinstance(writer, kind):
+            return {k: v for k, v in found.items() if k in names}
+    return {k: v for k, v in found.items() if v is not None}
 
 
-def capture(callback: Any) -> dict[str, Any]:
-    """Return the attributes of a callback that are plain values: numbers, texts, arrays, nests of them."""
-    hidden = {"params", "_model"}
-    found = {k: _plain(v) for k, v in vars(callback).items() if k not in hidden}
-    return {k: v for k, v in found.items() if v is not _ALIEN}
+def _learn(writer: keras.callbacks.Callback, learned: dict[str, Any]) -> None:
+    """Give a writer what another has learned, but for what is a handle here."""
+    handles = {name for name, value in vars(writer).items() if plain(value) is ALIEN}
+    apply_state(writer, {k: v for k, v in learned.items() if k not in handles})
 
 
-def apply_state(callback: Any, state: dict[str, Any]) -> None:
-    """Give a callback the attributes that `capture` returned."""
-    for name, value in state.items():
-        object.__setattr__(callback, name, value)
-
-
-_ALIEN = object()
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tf.Tensor):
-        return value.numpy()
-    if isinstance(value, _PLAIN):
-        return value
-    if isinstance(value, dict):
-        items = {k: _plain(v) for k, v in value.items()}
-        return _ALIEN if any(v is _ALIEN for v in items.values()) else items
-    if isinstance(value, (list, tuple, set)):
-        parts = [_plain(v) for v in value]
-        return _ALIEN if any(p is _ALIEN for p in parts) else type(value)(parts)
-    return _ALIEN
-
-
-# What `tf.summary.scalar` writes; that one needs TensorBoard installed, this does not.
-_SCALARS = tf.compat.v1.SummaryMetadata(
-    plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars"),
-    data_class=1,  # DATA_CLASS_SCALAR
-)
-
-
-class Scalars(keras.callbacks.Callback):
-    """Writes the metrics of each epoch for TensorBoard, against the epoch's number from 1."""
-
-    def __init__(self, folder: str) -> None:
-        super().__init__()
-        self._folder = folder
-        self._writer: Any = None
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        if self._writer is None:
-            self._writer = tf.summary.create_file_writer(self._folder)
-        with self._writer.as_default():
-            for name, value in (logs or {}).items():
-                if isinstance(value, float):
-                    tf.summary.write(name, value, step=epoch + 1, metadata=_SCALARS)
-        self._writer.flush()
-
-    def on_train_end(self, logs: Any = None) -> None:
-        if self._writer is not None:
-            self._writer.close()
-        self._writer = None
+# The writers known here, and which of their attributes they have learned.
+_LEARNED: dict[type, tuple[str, ...]] = {
+    keras.callbacks.CSVLogger: ("keys",),
+    keras.callbacks.ModelCheckpoint: ("best", "_batches_seen_since_last_saving", "_last_batch_seen"),
+    keras.callbacks.ProgbarLogger: (),
+    keras.callbacks.RemoteMonitor: (),
+    Scalars: (),
+    keras.callbacks.TensorBoard: ("_global_train_batch", "_global_test_batch"),
+}
+WRITERS = tuple(_LEARNED)

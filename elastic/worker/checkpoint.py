@@ -1,19 +1,23 @@
 """Durable copies of the training state in the run directory.
 
-A checkpoint is a directory `step-000000120` with
+A checkpoint is a directory `step-000000120-epoch-00003` (epoch 3 in progress, 120 steps done in all;
+the end of an epoch's last step and the start of the next epoch are two states of one step) with
 
     variables.bin   the variables' bytes, one after the other
     objects.pkl     progress and callback state
-    manifest.json   step, epoch, names, shapes, dtypes, digests, world size, versions
+    manifest.json   step, epoch, names, shapes, dtypes, world size, versions; the digests of the
+                    other two files, and one of all that the manifest says itself
 
 It is written under a temporary name, every file fsynced, then renamed: a directory with its final
-name is whole, unless the disk lied, which the digests tell. Reading takes the newest valid one and
-says what was wrong with newer ones. `objects.pkl` is a pickle: load only your own runs.
+name is whole, unless the disk lied, which the digests tell. A whole one is never written again; a
+damaged one gives its name to the new one. Reading takes the newest valid one and says what was
+wrong with newer ones. `objects.pkl` is a pickle: load only your own runs.
 """
 
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -27,7 +31,9 @@ from numpy.typing import NDArray
 from elastic.progress import Progress
 from elastic.worker.collective import dumps, loads
 
-FORMAT = 1
+FORMAT = 2
+
+_NAME = re.compile(r"step-(\d+)-epoch-(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,31 +66,35 @@ class CheckpointStore:
         self.keep = keep
 
     def write(self, snapshot: Snapshot) -> tuple[Path, int]:
-        """Make a snapshot durable; returns its path and size in bytes.
+        """Make a snapshot durable, unless it is already; returns its path and size in bytes.
 
         Raises:
             OSError: when the disk refuses; nothing half-written is left then.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        final = self.folder / f"step-{snapshot.progress.step:09d}"
-        temporary = self.folder / f".{final.name}.{os.getpid()}.tmp"
-        shutil.rmtree(temporary, ignore_errors=True)
+        final = self.folder / f"step-{snapshot.progress.step:09d}-epoch-{snapshot.progress.epoch:05d}"
+        if final.exists() and flaw(final) is None:
+            return final, _size(final)
+        temporary, damaged = (self.folder / f".{final.name}.{kind}.{os.getpid()}.tmp" for kind in ("new", "damaged"))
         try:
+            for leftover in (temporary, damaged):
+                shutil.rmtree(leftover, ignore_errors=True)
             temporary.mkdir()
-            size = _write_files(temporary, snapshot)
-            if final.exists():  # of an earlier try at this step
-                shutil.rmtree(final)
+            _write_files(temporary, snapshot)
+            if final.exists():
+                final.rename(damaged)
             temporary.rename(final)
             _sync_directory(self.folder)
-        except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise
-        self._prune()
-        return final, size
+        finally:
+            for leftover in (temporary, damaged):
+                shutil.rmtree(leftover, ignore_errors=True)
+        self._prune(final)
+        return final, _size(final)
 
     def paths(self) -> list[Path]:
         """Return the checkpoints, newest first."""
-        return sorted(self.folder.glob("step-*"), reverse=True)
+        found = (path for path in self.folder.glob("step-*") if _NAME.fullmatch(path.name))
+        return sorted(found, key=step_and_epoch, reverse=True)
 
     def newest_valid(self, on_rejected: Callable[[Path, str], None]) -> Path | None:
         """Return the newest checkpoint that is whole; `on_rejected` hears about newer ones that are not."""
@@ -94,9 +104,10 @@ class CheckpointStore:
             on_rejected(path, reason)
         return None
 
-    def _prune(self) -> None:
+    def _prune(self, written: Path) -> None:
         for path in self.paths()[self.keep :]:
-            shutil.rmtree(path, ignore_errors=True)
+            if path != written:  # those before it may be damaged
+                shutil.rmtree(path, ignore_errors=True)
         for leftover in self.folder.glob(".step-*.tmp"):
             if not _alive(leftover):
                 shutil.rmtree(leftover, ignore_errors=True)
@@ -104,7 +115,19 @@ class CheckpointStore:
 
 def step_of(path: Path) -> int:
     """Return the step that a checkpoint's name tells."""
-    return int(path.name.partition("-")[2])
+    return step_and_epoch(path)[0]
+
+
+def step_and_epoch(path: Path) -> tuple[int, int]:
+    """Return the step and the epoch in progress that a checkpoint's name tells; the newer one's are larger.
+
+    Raises:
+        ValueError: when it is no checkpoint's name.
+    """
+    found = _NAME.fullmatch(path.name)
+    if found is None:
+        raise ValueError(f"found {path.name}, expected a name such as step-000000120-epoch-00003")
+    return int(found[1]), int(found[2])
 
 
 def flaw(path: Path) -> str | None:
@@ -113,6 +136,8 @@ def flaw(path: Path) -> str | None:
         manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
         if manifest["format"] != FORMAT:
             return f"format {manifest['format']}, expected {FORMAT}"
+        if (says := _digest_of(manifest)) != manifest["digest"]:
+            return f"manifest.json has digest {says[:12]}, expected {manifest['digest'][:12]}"
         for name, expected in manifest["sha256"].items():
             with (path / name).open("rb") as file:
                 found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -145,12 +170,12 @@ def read(path: Path) -> Snapshot:
     )
 
 
-def _write_files(folder: Path, snapshot: Snapshot) -> int:
+def _write_files(folder: Path, snapshot: Snapshot) -> None:
     digests = {
         "variables.bin": _write(folder / "variables.bin", snapshot.arrays),
         "objects.pkl": _write(folder / "objects.pkl", [np.frombuffer(dumps(snapshot.objects), np.uint8)]),
     }
-    manifest = {
+    manifest: dict[str, Any] = {
         "format": FORMAT,
         "step": snapshot.progress.step,
         "epoch": snapshot.progress.epoch,
@@ -163,9 +188,18 @@ def _write_files(folder: Path, snapshot: Snapshot) -> int:
             for n, a in zip(snapshot.names, snapshot.arrays, strict=True)
         ],
     }
-    text = json.dumps(manifest, indent=1).encode()
+    text = json.dumps({**manifest, "digest": _digest_of(manifest)}, indent=1).encode()
     _write(folder / "manifest.json", [np.frombuffer(text, np.uint8)])
     _sync_directory(folder)
+
+
+def _digest_of(manifest: dict[str, Any]) -> str:
+    """Return the digest of what a manifest says beside its digest, however it is laid out."""
+    rest = {name: value for name, value in manifest.items() if name != "digest"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def _size(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.iterdir())
 
 

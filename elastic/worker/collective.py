@@ -58,51 +58,16 @@ def _first_line(error: BaseException) -> str:
     return text.rpartition("}} ")[2].rpartition("] ")[2].partition(". ")[0][:200]
 
 
-def gather(value: Any, name: str) -> list[Any]:
-    """Return the values of all ranks, in rank order."""
-    return list(hvd.allgather_object(value, name=name))
+def gather_rows(row: Sequence[int], name: str) -> list[tuple[int, ...]]:
+    """Return each rank's row of integers, all of one length, in rank order; one collective."""
+    table = hvd.allgather(tf.constant([list(row)], tf.int64), name=f"elastic.{name}").numpy()
+    return [tuple(int(cell) for cell in line) for line in table]
 
 
-def broadcast_object(value: Any, root: int, name: str) -> Any:
-    """Return the root's value on every rank."""
-    return hvd.broadcast_object(value, root_rank=root, name=name)
-
-
-def broadcast_variables(variables: Sequence[Any], root: int) -> None:
-    """Overwrite `variables` (tf.Variable) with the root's, all of one dtype in one collective.
-
-    Raises:
-        ValueError: on every rank, when the ranks do not hold the same variables.
-    """
-    mine = [(tuple(v.shape), v.dtype.name) for v in variables]
-    for rank, theirs in enumerate(gather(mine, "elastic.shapes")):
-        if theirs != mine:
-            raise ValueError(_mismatch(rank, mine, theirs))
-    for dtype in sorted({v.dtype for v in variables}, key=lambda d: d.name):
-        group = [v for v in variables if v.dtype == dtype]
-        _broadcast_packed(group, dtype, root)
-
-
-def _broadcast_packed(group: Sequence[Any], dtype: tf.DType, root: int) -> None:
-    if dtype == tf.string:
-        for i, variable in enumerate(group):
-            variable.assign(broadcast_object(variable.numpy(), root, f"elastic.string.{i}"))
-        return
-    flat = tf.concat([tf.reshape(v, [-1]) for v in group], axis=0)
-    wire = tf.uint8 if dtype == tf.bool else dtype
-    flat = tf.cast(hvd.broadcast(tf.cast(flat, wire), root, name=f"elastic.sync.{dtype.name}"), dtype)
-    if hvd.rank() == root:
-        return
-    sizes = [int(np.prod(v.shape)) for v in group]
-    for variable, part in zip(group, tf.split(flat, sizes), strict=True):
-        variable.assign(tf.reshape(part, variable.shape))
-
-
-def _mismatch(rank: int, mine: Sequence[Any], theirs: Sequence[Any]) -> str:
-    if len(mine) != len(theirs):
-        return f"this worker has {len(mine)} variables, rank {rank} has {len(theirs)}: not the same model"
-    i = next(i for i, (a, b) in enumerate(zip(mine, theirs, strict=True)) if a != b)
-    return f"variable {i} is {mine[i]} here and {theirs[i]} on rank {rank}: not the same model"
+def broadcast_bytes(data: bytes, size: int, root: int, name: str) -> bytes:
+    """Return the root's `data` on every rank; `size` is its length, known to all; one collective."""
+    mine = np.frombuffer(data, np.uint8) if hvd.rank() == root else np.zeros(size, np.uint8)
+    return bytes(hvd.broadcast(tf.constant(mine), root, name=f"elastic.{name}").numpy().data)
 
 
 def sum_arrays(arrays: Sequence[Any], name: str) -> list[np.ndarray[Any, Any]]:

@@ -10,18 +10,21 @@ import horovod.tensorflow as hvd
 import keras
 import numpy as np
 
-from elastic.channel import Entering, Finished, Left, Phase
+from elastic.channel import Entering, Finished, Go, Left, Phase
 from elastic.config import Batch, Config
 from elastic.errors import ConfigError, ExitCode
 from elastic.events import CollectiveFailed
 from elastic.worker import world
-from elastic.worker.callbacks import Callbacks, Scalars, rank_zero
+from elastic.worker.callbacks import Callbacks, rank_zero
 from elastic.worker.checkpoint import CheckpointStore
 from elastic.worker.context import Context, current
 from elastic.worker.data import Source, as_source, split
+from elastic.worker.feed import Feed
 from elastic.worker.loop import run
 from elastic.worker.optimizer import Reduction, distribute
 from elastic.worker.saving import Saver
+from elastic.worker.scalars import Scalars
+from elastic.worker.stash import Stash
 from elastic.worker.step import Steps, build
 from elastic.worker.stopwatch import Stopwatch
 from elastic.worker.training import Drained, Parts, Training
@@ -92,9 +95,13 @@ def fit(
         raise ConfigError(f"elastic.fit does not take {names}; see help(elastic.fit) for what it takes")
     if not shuffle:
         raise ConfigError("elastic.fit: shuffle=False is not supported; the order is a seeded permutation an epoch")
+    if any(isinstance(c, keras.callbacks.BackupAndRestore) for c in callbacks or ()):
+        raise ConfigError("elastic.fit: BackupAndRestore is not needed: a job goes on from its own checkpoints")
     context = current()
     source = as_source(data, y, sample_weight)
     validation = None if validation_data is None else as_source(validation_data)
+    if validation is not None and not len(validation):
+        validation = None
     if validation_split and validation is None:
         source, validation = split(source, validation_split)
     if not len(source):
@@ -133,15 +140,17 @@ class _Fit:
     def run(self) -> keras.callbacks.History:
         request, context = self._request, self._context
         _prepare_model(request.model, request.source, self._reduction)
+        self._feed = Feed(request.source)
+        self._validation = Feed(request.validation) if request.validation is not None else None
         steps = Steps(request.model, self._reduction)
         context.in_collective = steps.in_collective
         if context.standby and context.level == "step":
-            warm_up(request.model, steps, self._reduction, request.source, self._config)
+            warm_up(request.model, steps, self._reduction, (self._feed, self._validation), self._config)
         go = context.wait_for_slot()
         self._watch.start()
         self._join(world.Entry(go.entry) if go else world.Entry.ALONE, go.env if go else {})
         self._watch.lap("rendezvous")
-        training, state = self._assemble(steps, go.generation if go else 0)
+        training, state = self._assemble(steps, go)
         try:
             run(training.run, reset=lambda: self._reset(training, state), on_lost=lambda *a: self._lost(state, *a))(
                 state
@@ -159,6 +168,7 @@ class _Fit:
     def _reset(self, training: Training, state: TrainingState) -> None:
         training.before_reset(state)
         world.leave()
+        state.put_by()
         self._watch.lap("leave")
         self._context.tell(Entering())
         world.rejoin()
@@ -169,7 +179,7 @@ class _Fit:
         self._context.emit(CollectiveFailed(state.at.step, error, round(waited_s, 6)))
         self._watch.start()
 
-    def _assemble(self, steps: Steps, generation: int) -> tuple[Training, TrainingState]:
+    def _assemble(self, steps: Steps, go: Go | None) -> tuple[Training, TrainingState]:
         request, context, config = self._request, self._context, self._config
         folder = context.run_dir.checkpoints if context.run_dir else None
         store = CheckpointStore(folder, config.checkpoint.keep) if folder and config.checkpoint.enabled else None
@@ -179,12 +189,14 @@ class _Fit:
         params = {"epochs": config.epochs, "steps": None, "verbose": request.verbose}
         callbacks = Callbacks(mine, request.model, params, lambda: hvd.rank() == 0)
         state = TrainingState(request.model, steps, callbacks, store, context.emit)
-        state.generation = generation
+        if go is not None:
+            state.generation = go.generation
+            state.stash = Stash(f"/proc/{go.agent_pid}/fd/{go.stash_fd}")
         parts = Parts(
             config=config,
             model=request.model,
-            source=request.source,
-            validation=request.validation,
+            feed=self._feed,
+            validation=self._validation,
             validation_freq=request.validation_freq,
             steps=steps,
             reduction=self._reduction,

@@ -4,18 +4,19 @@ Horovod's own `DistributedOptimizer` overrides methods that Keras 3 no longer ca
 nothing and says nothing. Here `apply` is overridden, the one method that every update of Keras 3
 goes through.
 
-A step is atomic: every gradient (and the few signals that workers exchange) travels in one
-collective phase, and no variable, `iterations` included, changes before all of it has arrived.
-A failed collective therefore leaves the model and the optimizer as the last completed step
-left them.
+A step is atomic: every gradient (and the few signals that workers exchange) travels in one phase of
+collectives, one for each type of number on the wire, and no variable, `iterations` included,
+changes before all of them have arrived. A failed collective therefore leaves the model and the
+optimizer as the last completed step left them.
 
 The optimizer object stays what it was: two of its methods are overridden on the instance alone, so
 `isinstance`, saving and loading see the plain Keras optimizer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import partial
 from typing import Any
 
 import horovod.tensorflow as hvd
@@ -68,22 +69,18 @@ class Reduction:
             arrived = self.arrived.assign_add(1)
         with tf.control_dependencies([arrived]):
             raised = self.raised.read_value()
-        *summed, seen = hvd.grouped_allreduce([*wire, raised], op=hvd.Sum, name="elastic.gradients")
-        gathered = []
-        if sparse:
-            values = [self._to_wire(g.values * tf.cast(self.share, g.values.dtype)) for _, g in sparse]
-            gathered = hvd.grouped_allgather(values, name="elastic.sparse.values")
-            indices = hvd.grouped_allgather([g.indices for _, g in sparse], name="elastic.sparse.indices")
-            gathered = [*gathered, *indices]
+        rows = [self._to_wire(g.values * tf.cast(self.share, g.values.dtype)) for _, g in sparse]
+        *summed, seen = _by_dtype(partial(hvd.grouped_allreduce, op=hvd.Sum), [*wire, raised], "elastic.gradients")
+        values = _by_dtype(hvd.grouped_allgather, rows, "elastic.sparse.values")
+        places = _by_dtype(hvd.grouped_allgather, [g.indices for _, g in sparse], "elastic.sparse.indices")
         result: list[Any] = list(grads)
-        with tf.control_dependencies([*summed, seen, *gathered]):
+        with tf.control_dependencies([*summed, seen, *values, *places]):
             self.seen.assign(seen)
             for (i, g), total in zip(dense, summed, strict=True):
-                result[i] = tf.cast(total, g.dtype)
-            for n, (i, g) in enumerate(sparse):
-                values, places = gathered[n], gathered[len(sparse) + n]
-                result[i] = tf.IndexedSlices(tf.cast(values, g.dtype), tf.identity(places), g.dense_shape)
-            return [_pinned(g) for g in result]
+                result[i] = _pinned(total, g.dtype)
+            for (i, g), value, place in zip(sparse, values, places, strict=True):
+                result[i] = tf.IndexedSlices(_pinned(value, g.dtype), tf.identity(place), g.dense_shape)
+            return result
 
     def _to_wire(self, tensor: tf.Tensor) -> tf.Tensor:
         if self.fp16 and tensor.dtype in (tf.float32, tf.float64):
@@ -91,9 +88,20 @@ class Reduction:
         return tf.cast(tensor, tf.float32) if tensor.dtype == tf.bfloat16 else tensor
 
 
-def _pinned(grad: Any) -> Any:
-    """Return the gradient as a new op, so that the surrounding control dependencies hold for it."""
-    return grad if grad is None or isinstance(grad, tf.IndexedSlices) else tf.identity(grad)
+def _by_dtype(collective: Callable[..., list[Any]], tensors: Sequence[tf.Tensor], name: str) -> list[Any]:
+    """Run a grouped collective, which takes one dtype, on tensors of any: one group a dtype, in the order given."""
+    result: list[Any] = list(tensors)
+    for dtype in dict.fromkeys(t.dtype for t in tensors):
+        places = [i for i, t in enumerate(tensors) if t.dtype == dtype]
+        done = collective([tensors[i] for i in places], name=f"{name}.{dtype.name}")
+        for i, tensor in zip(places, done, strict=True):
+            result[i] = tensor
+    return result
+
+
+def _pinned(tensor: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Return the tensor as a new op, so that the surrounding control dependencies hold for it."""
+    return tf.identity(tf.cast(tensor, dtype))
 
 
 def _tensors(grads: Sequence[Any]) -> list[tf.Tensor]:

@@ -11,6 +11,7 @@ import horovod.tensorflow as hvd
 
 from elastic.config import Checkpoint
 from elastic.events import CheckpointFailed, CheckpointWritten, Event
+from elastic.progress import Progress
 from elastic.worker.checkpoint import CheckpointStore, Snapshot
 from elastic.worker.training_state import TrainingState
 
@@ -32,7 +33,7 @@ class Saver:
         self._every = options.every_commits
         self._emit = emit
         self._commits = 0
-        self._written_step = -1
+        self._written: Progress | None = None
         self._pending: Future[None] | None = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
 
@@ -47,7 +48,7 @@ class Saver:
         """Write a checkpoint of this very state, and wait until it is durable (or refused)."""
         if self._pending is not None:
             self._pending.result()
-        if self._store is not None and self._written_step != state.at.step:
+        if self._store is not None and self._written != state.at:
             self._write(self._snapshot(state))
 
     @staticmethod
@@ -62,7 +63,7 @@ class Saver:
         except OSError as error:
             self._emit(CheckpointFailed(snapshot.progress.step, str(error)))
             return
-        self._written_step = snapshot.progress.step
+        self._written = snapshot.progress
         self._emit(CheckpointWritten(snapshot.progress.step, _short(path), size, round(time.monotonic() - began, 6)))
 
 

@@ -6,16 +6,19 @@ of the one that died. This subclass reads Keras 3's variables, and its `sync` ag
 advanced rank and takes that one's state.
 """
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
 import horovod.tensorflow as hvd
 import keras
+import numpy as np
 import tensorflow as tf
 from horovod.common.elastic import ObjectState
 from horovod.tensorflow.elastic import TensorFlowKerasState
 
-from elastic.worker.collective import broadcast_object, broadcast_variables, collectives, gather
+from elastic.worker.collective import broadcast_bytes, collectives, dumps, gather_rows, loads
+from elastic.worker.stash import assign_bytes
 
 
 class KerasState(TensorFlowKerasState):
@@ -56,9 +59,9 @@ class KerasState(TensorFlowKerasState):
                 found.append(value)
         return found
 
-    def progress(self) -> Any:
-        """Return a value that is larger the further this worker has trained."""
-        return int(self.optimizer.iterations.numpy())
+    def progress(self) -> tuple[int, ...]:
+        """Return numbers that are larger, from left to right, the further this worker has trained."""
+        return (int(self.optimizer.iterations.numpy()),)
 
     def save(self) -> None:
         """Keep a copy of everything in memory."""
@@ -72,11 +75,10 @@ class KerasState(TensorFlowKerasState):
 
     def sync(self) -> None:
         """Take the state of the most advanced worker (of the lowest rank among equals)."""
+        mine = {name: getattr(self, name) for name in self._saved_state}
         with collectives():
-            root = most_advanced(gather(self.progress(), "elastic.progress"))
-            broadcast_variables(self.variables(), root)
-            mine = {name: getattr(self, name) for name in self._saved_state}
-            self._saved_state = broadcast_object(mine, root, "elastic.attributes")
+            _, _, packed = exchange(self.progress(), self.variables(), dumps(mine), "state")
+        self._saved_state = loads(packed)
         self._set_attrs()
         self._save_model()
 
@@ -94,6 +96,50 @@ class KerasState(TensorFlowKerasState):
 
     def _load_model(self) -> None:
         assign_all(self.variables(), self._saved)
+
+
+def exchange(
+    standing: Sequence[int], variables: Sequence[Any], objects: bytes, name: str
+) -> tuple[int, list[tuple[int, ...]], bytes]:
+    """Give every worker the variables and objects of the one that stands highest, in two collectives.
+
+    Args:
+        standing: compared from left to right; the lowest rank wins among equals.
+        variables: tf.Variable, overwritten with the root's on all other ranks.
+        objects: serialised.
+        name: of the collectives.
+
+    Returns:
+        The root's rank, every rank's standing, and the root's objects.
+
+    Raises:
+        ValueError: on every rank, when the ranks do not hold the same variables.
+    """
+    shapes = fingerprint(variables)
+    rows = gather_rows([*standing, shapes, len(objects)], f"{name}.standing")
+    if any(row[-2] != shapes for row in rows):
+        others = [rank for rank, row in enumerate(rows) if row[-2] != shapes]
+        raise ValueError(f"ranks {others} hold other variables than rank {hvd.rank()}: not the same model")
+    standings = [row[:-2] for row in rows]
+    root = most_advanced(standings)
+    packed = broadcast_state(variables, objects, rows[root][-1], root, name)
+    return root, standings, packed
+
+
+def broadcast_state(variables: Sequence[Any], objects: bytes, objects_size: int, root: int, name: str) -> bytes:
+    """Overwrite `variables` with the root's and return the root's objects, in one collective."""
+    size = sum(v.dtype.size * int(np.prod(v.shape)) for v in variables)
+    mine = b"".join([*(v.numpy().tobytes() for v in variables), objects]) if hvd.rank() == root else b""
+    data = broadcast_bytes(mine, size + objects_size, root, f"{name}.values")
+    if hvd.rank() != root:
+        assign_bytes(variables, data[:size])
+    return data[size:]
+
+
+def fingerprint(variables: Sequence[Any]) -> int:
+    """Return a number that two workers share only if their variables have the same shapes and types."""
+    text = repr([(tuple(v.shape), v.dtype.name) for v in variables])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7])
 
 
 def most_advanced(progress: Sequence[Any]) -> int:

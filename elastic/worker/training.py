@@ -5,6 +5,7 @@ Everything that workers must do alike (number of steps, collectives, interrupts)
 state that `sync` has made equal and from the signals that travel with each step's gradients.
 """
 
+import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,12 +26,13 @@ from elastic.events import (
     HostsChanged,
     JobFinished,
     Progressed,
+    WeightsHashed,
     WorldFormed,
 )
 from elastic.worker import learning_rate, order
 from elastic.worker.callbacks import Callbacks
-from elastic.worker.collective import sum_arrays
-from elastic.worker.data import Source, training_batches, validation_batches
+from elastic.worker.collective import broadcast_bytes, dumps, gather_rows, loads, sum_arrays
+from elastic.worker.feed import Feed
 from elastic.worker.optimizer import Reduction, Signal
 from elastic.worker.saving import Saver
 from elastic.worker.step import Steps
@@ -55,8 +57,8 @@ class Parts:
 
     config: Config
     model: keras.Model
-    source: Source
-    validation: Source | None
+    feed: Feed
+    validation: Feed | None
     validation_freq: int
     steps: Steps
     reduction: Reduction
@@ -128,7 +130,7 @@ class Training:
         self._leave_since = None
 
     def _epoch(self, state: TrainingState) -> None:
-        p, n, epoch = self._p, len(self._p.source), state.at.epoch
+        p, n, epoch = self._p, len(self._p.feed.source), state.at.epoch
         if state.stage is Stage.NEW:
             p.model.reset_metrics()
             p.callbacks.call("on_epoch_begin", epoch)
@@ -137,7 +139,7 @@ class Training:
         if state.stage is Stage.BEGUN:
             total = p.config.batch.total(hvd.size())
             part = order.cut(n, state.at.consumed, total, hvd.rank(), hvd.size(), p.config.drop_last)
-            batches = iter(training_batches(p.source, part, p.config.seed, epoch, state.at.consumed))
+            batches = p.feed.training(part, p.config.seed, epoch, state.at.consumed)
             for samples in part.total.tolist():
                 self._step(state, batches, samples)
                 if p.model.stop_training:
@@ -145,13 +147,14 @@ class Training:
             state.epoch_logs = self._averaged_metrics("train")
             state.stage = Stage.TRAINED
         logs = dict(state.epoch_logs)
-        if p.validation is not None and len(p.validation) and (epoch + 1) % p.validation_freq == 0:
+        if p.validation is not None and (epoch + 1) % p.validation_freq == 0:
             logs |= {f"val_{name}": value for name, value in self._validate(p.validation).items()}
         p.pulse.enter(Phase.USER)
         p.callbacks.call("on_epoch_end", epoch, logs)
         state.at, state.stage = state.at.after_epoch(), Stage.NEW
         self._report_epoch(state, epoch, logs)
         self._commit(state)
+        self._share_writers()
 
     def _step(self, state: TrainingState, batches: Any, samples: int) -> None:
         p, index = self._p, state.at.epoch_step
@@ -184,6 +187,7 @@ class Training:
                 return  # others may be told to leave just now; rank 0 says when all have been heard
             if hvd.rank() == 0:
                 self._p.saver.save_now(state)  # if it is the whole job that stops, this is what it goes on from
+            self._hash_weights(state)
             if leaving == hvd.size() or self._raised[Signal.DRAIN]:
                 raise Drained(whole_job=leaving == hvd.size())
         self._p.emit(HostsChanged(state.at.step))
@@ -219,14 +223,14 @@ class Training:
         self._p.pulse.enter(Phase.USER)
         return plain_logs(self._p.model.get_metrics_result())
 
-    def _validate(self, source: Source) -> dict[str, Any]:
-        p = self._p
+    def _validate(self, feed: Feed) -> dict[str, Any]:
+        p, source = self._p, feed.source
         p.pulse.enter(Phase.VALIDATING)
         p.model.reset_metrics()
         p.callbacks.call("on_test_begin")
         low, high = order.shard(len(source), hvd.rank(), hvd.size())
         batch = max(1, p.config.batch.total(hvd.size()) // hvd.size())
-        batches = iter(validation_batches(source, low, high, batch))
+        batches = feed.validation(low, high, batch)
         for i in range(-(-(high - low) // batch)):
             p.pulse.enter(Phase.VALIDATING)
             p.callbacks.call("on_test_batch_begin", i)
@@ -244,12 +248,27 @@ class Training:
             self._p.saver.save(state)
         self._p.pulse.enter(Phase.USER)
 
+    def _share_writers(self) -> None:
+        """Let every worker know what rank 0's writers have learned: it may be the next rank 0."""
+        self._p.pulse.enter(Phase.SYNCING)
+        mine = dumps(self._p.callbacks.writer_states()) if hvd.rank() == 0 else b""
+        size = gather_rows([len(mine)], "writers.size")[0][0]
+        self._p.callbacks.take_writer_states(loads(broadcast_bytes(mine, size, 0, "writers")))
+        self._p.pulse.enter(Phase.USER)
+
+    def _hash_weights(self, state: TrainingState) -> None:
+        digest = hashlib.sha256()
+        for variable in self._p.model.trainable_variables:
+            digest.update(np.ascontiguousarray(variable.numpy()).data)
+        self._p.emit(WeightsHashed(state.at.step, digest.hexdigest()))
+
     def _finish(self, state: TrainingState) -> None:
         """Record the goal as reached, then leave together: nobody may miss it."""
         p = self._p
         if p.config.epochs > 0:
             p.model.optimizer.finalize_variable_values(p.model.trainable_weights)
         p.pulse.enter(Phase.SAVING)
+        self._hash_weights(state)
         if hvd.rank() == 0:
             p.saver.save_now(state)
             p.emit(self._outcome(state))
@@ -261,7 +280,7 @@ class Training:
     def _outcome(self, state: TrainingState) -> JobFinished:
         p = self._p
         epochs = p.config.epochs if not p.model.stop_training else state.at.epoch
-        per_epoch = order.owed(len(p.source), p.config.batch.total(hvd.size()), p.config.drop_last)
+        per_epoch = order.owed(len(p.feed.source), p.config.batch.total(hvd.size()), p.config.drop_last)
         return JobFinished(
             epochs=state.at.epoch,
             step=state.at.step,
@@ -275,6 +294,8 @@ class Training:
         now = time.monotonic()
         pause = now - self._last_step_at if self._last_step_at is not None else 0.0
         self._first_step_pending = False
+        if state.stash is not None:
+            state.stash.clear()
         self._p.emit(FirstStepDone(state.at.step, round(pause, 6), round(self._watch.lap("first_step"), 6)))
 
     def _report_progress(self, state: TrainingState) -> None:
@@ -291,7 +312,7 @@ class Training:
                 epoch_step=at.epoch_step,
                 step=at.step,
                 consumed=at.consumed,
-                owed=len(self._p.source),
+                owed=len(self._p.feed.source),
                 samples=at.samples,
                 samples_per_s=round((at.samples - samples) / (now - since), 1),
                 size=hvd.size(),

@@ -5,25 +5,26 @@ back: `restore` takes back the half-done forward pass, and `sync` brings everyon
 advanced survivor. Only when no worker holds a state does the newest valid checkpoint count.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-import horovod.tensorflow as hvd
 import keras
 import numpy as np
 
-from elastic.events import CheckpointLoaded, CheckpointRejected, Event
+from elastic.events import CheckpointLoaded, CheckpointRejected, Event, StashLoaded
 from elastic.progress import Progress
 from elastic.worker import checkpoint
 from elastic.worker.callbacks import Callbacks
 from elastic.worker.checkpoint import CheckpointStore, Snapshot
-from elastic.worker.collective import broadcast_object, broadcast_variables, collectives, gather
-from elastic.worker.state import KerasState, assign_all, most_advanced
+from elastic.worker.collective import collectives, dumps, gather_rows, loads
+from elastic.worker.stash import Stash, assign_bytes
+from elastic.worker.state import KerasState, assign_all, exchange
 from elastic.worker.step import Steps
+
+_NOTHING = (0, 0, 0, 0, 0, 0)  # the standing of a worker that has only just begun
 
 
 class Stage(IntEnum):
@@ -32,16 +33,6 @@ class Stage(IntEnum):
     NEW = 0  # callbacks have not been told of it
     BEGUN = 1
     TRAINED = 2  # all steps done, their metrics averaged; validation is next
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Standing:
-    """What a worker brings to a sync; ordered by how much it is worth."""
-
-    holds_state: bool
-    progress: Progress
-    stage: Stage
-    generation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +54,7 @@ class TrainingState(KerasState):
         last_logs: all metrics of the last whole epoch.
         remembered: callback state that the last sync brought.
         generation: number of the world, agreed by its members; 0 before the first.
+        stash: where to put the state by between two worlds, if there is an agent.
         hosts_changed: set (from Horovod's notification thread) when the launcher has news.
     """
 
@@ -81,10 +73,10 @@ class TrainingState(KerasState):
         self.remembered: list[Any] = []
         self.generation = 0
         self.hosts_changed = False
+        self.stash: Stash | None = None
         self.holds_state = False
         self.callbacks = callbacks
         self.agreement = Agreement(root=0, generation=0, resumed=False)
-        self.sync_s = 0.0
         self._steps = steps
         self._store = store
         self._emit = emit
@@ -112,32 +104,43 @@ class TrainingState(KerasState):
 
     def sync(self) -> None:
         """Agree on the most advanced worker, or else on a checkpoint, and take its state."""
-        began = time.monotonic()
         with collectives():
-            mine = Standing(self.holds_state, self.at, self.stage, self.generation)
-            standings: list[Standing] = gather(mine, "elastic.standing")
-            root = most_advanced(standings)
-            held = standings[root].holds_state
-            found = root if held else self._agree_on_checkpoint()
-            root, resumed = (0, False) if found is None else (found, True)
-            if not (held and all(s == standings[root] for s in standings)):
-                self._take_from(root)
+            rows = gather_rows([int(self.holds_state), self.generation], "generation")
+            if not any(row[0] for row in rows):
+                self._load_what_is_left()
+            root, standings, packed = exchange(self._standing(), self.variables(), dumps(self._objects()), "training")
+        if standings[root] != self._standing() or not self.holds_state:
+            self._take_objects(loads(packed))
         self.holds_state = True
-        self.generation = max(s.generation for s in standings) + 1
-        self.agreement = Agreement(root, self.generation, resumed)
-        self.sync_s = time.monotonic() - began
+        self.generation = max(row[-1] for row in rows) + 1
+        self.agreement = Agreement(root, self.generation, resumed=standings[root] > _NOTHING)
 
-    def _take_from(self, root: int) -> None:
-        broadcast_variables(self.variables(), root)
-        at, objects = broadcast_object((self.at, self._objects()), root, "elastic.training")
-        if at != self.at or not self.holds_state:
+    def _standing(self) -> tuple[int, ...]:
+        """Return what this worker brings to a sync, as numbers to compare from left to right."""
+        at = self.at
+        return at.epoch, at.consumed, at.epoch_step, at.step, at.samples, int(self.stage)
+
+    def put_by(self) -> None:
+        """Leave the state with the agent, in case this process does not live to see the next world."""
+        if self.stash is not None and self.holds_state:
+            self.stash.save(dumps(self._objects()), self.variables())
+
+    def _load_what_is_left(self) -> None:
+        """Where no worker holds a state: take what this slot's last worker put by, or the newest checkpoint."""
+        left = self.stash.load() if self.stash is not None else None
+        objects = loads(left[0]) if left is not None else None
+        path = self._newest_checkpoint()
+        if path is not None and (objects is None or checkpoint.step_of(path) > objects["at"].step):
+            self._load(path)
+        elif left is not None and objects is not None:
+            assign_bytes(self.variables(), left[1])
             self._take_objects(objects)
-            self.at = at
-        self.stage = Stage(objects["stage"])
+            self._emit(StashLoaded(self.at.step))
 
     def _objects(self) -> dict[str, Any]:
         return {
             "callbacks": self.callbacks.capture(),
+            "at": self.at,
             "stage": int(self.stage),
             "epoch_logs": self.epoch_logs,
             "last_logs": self.last_logs,
@@ -147,21 +150,11 @@ class TrainingState(KerasState):
     def _take_objects(self, objects: dict[str, Any]) -> None:
         self.remembered = objects["callbacks"]
         self.callbacks.apply(self.remembered)
+        self.at = objects["at"]
         self.stage = Stage(objects["stage"])
         self.epoch_logs = objects["epoch_logs"]
         self.last_logs = objects["last_logs"]
         self.model.stop_training = objects["stop_training"]
-
-    def _agree_on_checkpoint(self) -> int | None:
-        """Load the newest checkpoint that any rank can read, on that rank; return the rank."""
-        path = self._newest_checkpoint()
-        steps = gather(-1 if path is None else checkpoint.step_of(path), "elastic.checkpoints")
-        root = most_advanced(steps)
-        if steps[root] < 0:
-            return None
-        if path is not None and hvd.rank() == root:
-            self._load(path)
-        return root
 
     def _newest_checkpoint(self) -> Path | None:
         if self._store is None:
@@ -171,7 +164,6 @@ class TrainingState(KerasState):
     def _load(self, path: Path) -> None:
         found = checkpoint.read(path)
         assign_all(self.variables(), found.arrays)
-        self.at = found.progress
         self._take_objects(found.objects)
         self._emit(CheckpointLoaded(self.at.step, str(path)))
 

@@ -13,23 +13,31 @@ import tensorflow as tf
 
 from elastic.config import Config
 from elastic.worker import order, world
-from elastic.worker.data import Source, training_batches, validation_batches
+from elastic.worker.collective import sum_arrays
+from elastic.worker.feed import Feed
 from elastic.worker.optimizer import Reduction
-from elastic.worker.state import assign_all
+from elastic.worker.state import assign_all, exchange
 from elastic.worker.step import Steps
 
 
-def warm_up(model: keras.Model, steps: Steps, reduction: Reduction, source: Source, config: Config) -> None:
+def warm_up(
+    model: keras.Model, steps: Steps, reduction: Reduction, feeds: tuple[Feed, Feed | None], config: Config
+) -> None:
     """Do one training and one validation step on the job's first samples, and undo them."""
     touched = [v.value for v in {id(v): v for v in _variables(model)}.values()]
     touched += [reduction.share, reduction.seen, reduction.arrived]
     before = [tf.identity(v) for v in touched]
     chances = random.getstate(), np.random.get_state()  # noqa: NPY002 - the user's scripts use it
-    part = order.cut(len(source), 0, min(len(source), config.batch.total(1)), 0, 1)
+    training, validation = feeds
+    n = len(training.source)
     world.enter(world.Entry.ALONE, {})
     try:
-        steps.train(iter(training_batches(source, part, config.seed, 0, 0)))
-        steps.validate(iter(validation_batches(source, 0, 1, 1)))
+        for _ in range(2):  # the second goes the way of every later one
+            steps.train(training.training(order.cut(n, 0, config.batch.total(1), 0, 1), config.seed, 0, 0))
+        if validation is not None:
+            steps.validate(validation.validation(0, 1, 1))
+        exchange((0,), touched, b"", "warmup")
+        sum_arrays([v.numpy() for v in model.metrics_variables], "warmup.metrics")
     finally:
         world.leave()
         assign_all(touched, before)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+
 from elastic.events import Record, Tail
 from elastic.rundir import RunDir
 

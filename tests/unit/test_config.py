@@ -119,11 +119,25 @@ def test_what_a_job_names_must_exist_before_it_starts(job: Callable[[str], Path]
         load(job(text))
 
 
-@pytest.mark.xfail(strict=True, reason="importlib's ImportError and ValueError escape _check_module")
-@pytest.mark.parametrize("text", ["model: .jobs:model\ndata: bundled\n", "model: jobs:model\ndata: ':load'\n"])
-def test_a_reference_that_no_import_accepts_is_the_users_error(job: Callable[[str], Path], text: str) -> None:
-    with pytest.raises(ConfigError, match="module"):
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("model: .jobs:model\ndata: bundled\n", "model: found '.jobs:model': expected 'module:function'"),
+        ("model: jobs..sub:model\ndata: bundled\n", "model: found 'jobs..sub:model': expected 'module:function'"),
+        ("model: jobs:model\ndata: ':load'\n", "data.source: found ':load': expected 'module:function'"),
+        ("model: broken.sub:model\ndata: bundled\n", "model: found 'broken.sub:model', but module 'broken.sub' cannot"),
+        ("model: lacking.sub:model\ndata: bundled\n", "'lacking.sub' cannot be imported: No module named 'nowhere'"),
+    ],
+)
+def test_a_reference_that_no_import_accepts_is_the_users_error(
+    job: Callable[[str], Path], text: str, expected: str, tmp_path: Path
+) -> None:
+    for package, line in (("broken", "raise ImportError('no licence')"), ("lacking", "import nowhere")):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text(line)
+    with pytest.raises(ConfigError) as error:
         load(job(text))
+    assert expected in str(error.value)
 
 
 def test_an_npz_file_that_exists_is_accepted(job: Callable[[str], Path], tmp_path: Path) -> None:
@@ -171,9 +185,26 @@ def test_a_bad_override_is_named(pairs: list[str]) -> None:
     assert f"--set {pairs[-1]}" in str(error.value)
 
 
-@pytest.mark.xfail(strict=True, reason="YAML 1.1 reads 1e-3 as text, and model_args has no type to mend it")
-def test_a_number_in_scientific_notation_is_a_number() -> None:
-    assert parse_overrides(["model_args.learning_rate=1e-3"]) == {"model_args": {"learning_rate": 0.001}}
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1e-3", 0.001),
+        ("-2E+3", -2000.0),
+        (".5e1", 5.0),
+        ("1.e2", 100.0),
+        ("1e3", 1000.0),
+        ("3", 3),
+        ("08", "08"),
+        ("1e", "1e"),
+        ("e3", "e3"),
+        ("1e-3x", "1e-3x"),
+        ("'1e-3'", "1e-3"),
+    ],
+)
+def test_a_number_in_scientific_notation_is_a_number(job: Callable[[str], Path], text: str, expected: Any) -> None:
+    found = parse_overrides([f"model_args.a={text}"])["model_args"]["a"]
+    read = load(job(f"{MINIMAL}model_args: {{a: {text}}}\n")).model_args["a"]
+    assert (found, type(found)) == (read, type(read)) == (expected, type(expected))
 
 
 @pytest.mark.parametrize(
@@ -199,10 +230,21 @@ def test_overrides_are_laid_on_the_file_key_by_key(
     assert merge(base, over) == expected
 
 
-@pytest.mark.xfail(strict=True, reason="the short forms are looked for at every depth, not at the top alone")
-def test_a_model_argument_that_happens_to_be_called_data_is_replaced_as_any_other() -> None:
-    base = {"model_args": {"data": {"kind": "a"}}}
-    assert merge(base, {"model_args": {"data": "b"}}) == {"model_args": {"data": "b"}}
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"data": {"kind": "a"}}, {"data": "b"}),
+        ({"data": "a"}, {"data": {"kind": "b"}}),
+        ({"batch": 1}, {"batch": {"size": 2}}),
+    ],
+)
+def test_a_model_argument_that_happens_to_be_called_like_a_section_is_replaced_as_any_other(old: Any, new: Any) -> None:
+    assert merge({"model_args": old}, {"model_args": new}) == {"model_args": new}
+
+
+def test_a_model_argument_that_happens_to_be_called_batch_is_merged_as_any_other() -> None:
+    base = {"model_args": {"batch": {"global": 1, "size": 2}}}
+    assert merge(base, {"model_args": {"batch": {"global": 3}}}) == {"model_args": {"batch": {"global": 3, "size": 2}}}
 
 
 def test_merging_leaves_its_arguments_alone() -> None:
@@ -224,6 +266,7 @@ def test_overrides_win_over_the_file(job: Callable[[str], Path]) -> None:
         "model_args: {lr: 0.1, deep: {list: [1, 2]}}\nworkers: {min: 1, max: 3, start: 2}\ntensorboard: false\n",
         "name: '007'\ncallbacks: jobs:callbacks\ncommit: {steps: 3}\ncheckpoint: {enabled: false}\n",
         "model_args: {activation: null}\n",
+        "model_args: {rate: 1e-3, tiny: 1e-30, version: '1e-3', name: '1e3'}\n",
     ],
 )
 def test_a_dumped_configuration_loads_as_the_same(job: Callable[[str], Path], text: str, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
+from itertools import islice
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -8,8 +10,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from elastic.errors import ConfigError
-from elastic.worker.data import Arrays, Source, as_source, split, training_batches, validation_batches
-from elastic.worker.order import cut, permute, shard
+from elastic.worker.data import Arrays, Source, as_source, split
+from elastic.worker.feed import Feed
+from elastic.worker.order import Cut, cut, permute, shard
 
 
 def numbered(n: int) -> Arrays:
@@ -32,9 +35,14 @@ class Squares:
         return {"a": indices.astype(np.float32)}, indices**2
 
 
+def fed(source: Source, part: Cut, seed: int, epoch: int, consumed: int) -> list[Any]:
+    """Return the batches of a part of an epoch: as many as it has steps."""
+    return list(islice(Feed(source).training(part, seed, epoch, consumed), part.steps))
+
+
 def batches(source: Source, rank: int, size: int, batch: int, consumed: int = 0) -> list[tuple[list[int], float]]:
     part = cut(len(source), consumed, batch, rank, size)
-    found = training_batches(source, part, seed=5, epoch=2, consumed=consumed)
+    found = fed(source, part, seed=5, epoch=2, consumed=consumed)
     return [(x.numpy()[:, 0].astype(int).tolist(), float(share)) for (x, _), share in found]
 
 
@@ -43,9 +51,20 @@ def test_arrays_of_different_length_are_the_users_to_change() -> None:
         as_source((np.zeros((3, 2)), np.zeros(4)))
 
 
+class Sequence(keras.utils.PyDataset):
+    """Keras's own kind of source, indexed by batch."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> Any:
+        return np.zeros((8, 2)), np.zeros(8)
+
+
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
+        (Sequence(), "a PyDataset is indexed by batch"),
         ((x for x in range(3)), "generator"),
         (tf.data.Dataset.range(3), r"tf\.data\.Dataset"),
         (np.array([object()]), "one sample a row"),
@@ -53,7 +72,7 @@ def test_arrays_of_different_length_are_the_users_to_change() -> None:
         (3, "found int"),
         ((), "different lengths"),
     ],
-    ids=["generator", "dataset", "objects", "scalar", "number", "nothing"],
+    ids=["py dataset", "generator", "dataset", "objects", "scalar", "number", "nothing"],
 )
 def test_what_has_no_random_access_is_refused(data: Any, expected: str) -> None:
     with pytest.raises(ConfigError, match=expected):
@@ -77,6 +96,43 @@ def test_arrays_become_a_source(arguments: tuple[Any, ...], parts: int) -> None:
     found = source[np.array([0, 2])]
     assert len(source) == 3
     assert (len(found) if isinstance(found, tuple) else 1) == parts
+
+
+def test_a_py_dataset_is_refused_beside_targets_too() -> None:
+    with pytest.raises(ConfigError, match="a PyDataset is indexed by batch"):
+        as_source(Sequence(), np.zeros(3))
+
+
+class Frame:
+    """What a data frame of pandas or polars looks like: `frame[indices]` would take columns."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = np.array(values)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, column: Any) -> Any:
+        raise KeyError(column)
+
+    def to_numpy(self) -> Any:
+        return self.values
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return self.values
+
+
+def test_a_data_frame_of_numbers_is_an_array() -> None:
+    frame = Frame([[0.0, 1.0], [2.0, 3.0]])
+    for source in (as_source(frame), as_source((frame, frame)), as_source(frame, frame)):
+        assert isinstance(source, Arrays)
+        assert len(source) == 2
+        assert np.ravel(source[np.array([1])])[:2].tolist() == [2.0, 3.0]
+
+
+def test_a_data_frame_with_more_than_numbers_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"found Frame \(object\), expected an array"):
+        as_source(Frame([["a", None]]))
 
 
 def test_a_source_of_the_users_own_is_taken_as_it_is() -> None:
@@ -130,7 +186,7 @@ def test_a_rank_without_samples_gets_a_stand_in_that_counts_nothing() -> None:
 
 
 def test_inputs_and_targets_stay_together() -> None:
-    found = training_batches(numbered(20), cut(20, 0, 6, 0, 1), seed=1, epoch=0, consumed=0)
+    found = fed(numbered(20), cut(20, 0, 6, 0, 1), seed=1, epoch=0, consumed=0)
     for (x, y), _ in found:
         np.testing.assert_array_equal(x.numpy()[:, 0] * 10, y.numpy())
 
@@ -142,10 +198,11 @@ def test_an_epoch_that_is_used_up_has_no_batches() -> None:
 def test_a_source_of_the_users_own_is_asked_for_this_ranks_samples_alone() -> None:
     squares = Squares(10)
     part = cut(10, 0, 4, rank=1, size=2)
-    found = list(training_batches(squares, part, seed=5, epoch=0, consumed=0))
+    found = fed(squares, part, seed=5, epoch=0, consumed=0)
     order = permute(np.arange(10), 10, 5, 0)
     mine = [order[low:high].tolist() for low, high in zip(part.low, part.high, strict=True)]
-    assert squares.asked == [[0], *mine]  # the first to learn what a sample looks like
+    assert squares.asked[: 1 + len(mine)] == [[0], *mine]  # the first to learn what a sample looks like
+    assert {i for asked in squares.asked[1:] for i in asked} == {i for run in mine for i in run}
     for ((x, y), share), indices in zip(found, mine, strict=True):
         assert x["a"].numpy().tolist() == indices
         assert y.numpy().tolist() == [i**2 for i in indices]
@@ -153,15 +210,16 @@ def test_a_source_of_the_users_own_is_asked_for_this_ranks_samples_alone() -> No
 
 
 def test_batches_of_a_users_source_have_a_static_shape_but_for_their_length() -> None:
-    ((x, y), share) = training_batches(Squares(10), cut(10, 0, 4, 0, 1), 5, 0, 0).element_spec
+    ((x, y), share) = Feed(Squares(10)).training(cut(10, 0, 4, 0, 1), 5, 0, 0).element_spec
     assert (x["a"].shape.as_list(), y.shape.as_list(), share.shape.as_list()) == ([None], [None], [])
 
 
-@pytest.mark.parametrize(("n", "size", "batch"), [(10, 1, 4), (10, 3, 2), (2, 4, 8), (8, 2, 4), (0, 2, 4)])
+@pytest.mark.parametrize(("n", "size", "batch"), [(10, 1, 4), (10, 3, 2), (2, 4, 8), (8, 2, 4)])
 def test_validation_covers_every_sample_once_in_order(n: int, size: int, batch: int) -> None:
     seen = []
     for rank in range(size):
-        for (x, _), share in validation_batches(numbered(n), *shard(n, rank, size), batch):
+        low, high = shard(n, rank, size)
+        for (x, _), share in islice(Feed(numbered(n)).validation(low, high, batch), -(-(high - low) // batch)):
             assert 1 <= len(x) <= batch
             assert float(share) == 1.0
             seen += x.numpy()[:, 0].astype(int).tolist()

@@ -174,25 +174,32 @@ def test_sparse_gradients_stay_sparse() -> None:
     assert nothing is None
 
 
-MIXED = "Horovod's grouped ops take tensors of one type, and the signals are float32"
-
-
-@pytest.mark.xfail(strict=True, raises=tf.errors.InvalidArgumentError, reason=MIXED)
 def test_half_precision_is_for_the_wire_alone() -> None:
     (found,) = shared(1.0, fp16=True).reduce([tf.constant([0.1])])
     assert found.dtype == tf.float32
     assert found.numpy() == [np.float32(np.float16(0.1))]
 
 
-mixed = pytest.mark.xfail(strict=True, raises=tf.errors.InvalidArgumentError, reason=MIXED)
-
-
-@pytest.mark.parametrize(
-    "dtype", ["float32", "bfloat16", pytest.param("float16", marks=mixed), pytest.param("float64", marks=mixed)]
-)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
 def test_a_gradient_comes_back_in_its_own_type(dtype: str) -> None:
     (found,) = shared(0.5).reduce([tf.constant([3.0], dtype)])
     assert (found.dtype.name, float(found[0])) == (dtype, 1.5)
+
+
+@pytest.mark.parametrize("fp16", [False, True])
+def test_gradients_of_several_types_travel_together_and_keep_their_order(fp16: bool) -> None:
+    types = ["float32", "float16", "float64", "bfloat16", "float16"]
+    dense = [tf.constant([2.0 * i], dtype) for i, dtype in enumerate(types)]
+    rows = [tf.IndexedSlices(tf.constant([[2.0]], d), tf.constant([1], i), tf.constant([4, 1], i)) for d, i in ROWS]
+    reduction = shared(0.5, fp16=fp16)
+    found = reduction.reduce([*dense, None, *rows])
+    assert [(g.dtype.name, float(g[0])) for g in found[: len(types)]] == [(d, float(i)) for i, d in enumerate(types)]
+    assert [(g.values.dtype.name, g.indices.dtype.name) for g in found[len(types) + 1 :]] == ROWS
+    assert [(float(g.values[0, 0]), int(g.indices[0])) for g in found[len(types) + 1 :]] == [(1.0, 1)] * len(ROWS)
+    assert int(reduction.arrived.numpy()) == 1
+
+
+ROWS = [("float32", "int32"), ("float16", "int64"), ("float64", "int32")]
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras, of its own variables
@@ -226,23 +233,39 @@ def ancestors(op: tf.Operation) -> set[str]:
     return seen
 
 
+@pytest.mark.parametrize("fp16", [False, True])
 @pytest.mark.parametrize("kind", [kind for kind in OPTIMIZERS if kind != "loss scale"])
-def test_nothing_changes_before_every_gradient_has_arrived(kind: str) -> None:
-    optimizer = distribute(OPTIMIZERS[kind]())
-    variables = [variable(1.0, 2.0), keras.Variable(np.ones((4, 1), np.float32))]
+def test_nothing_changes_before_every_gradient_has_arrived(kind: str, fp16: bool) -> None:
+    optimizer = distribute(OPTIMIZERS[kind](), fp16=fp16)
+    variables = [variable(1.0, 2.0), keras.Variable(np.ones((4, 1), np.float32)), variable(3.0, dtype="float64")]
     optimizer.build(variables)
 
     def train() -> None:
-        optimizer.apply([tf.constant([1.0, 2.0]), sparse([1], 2.0)], variables)
+        optimizer.apply([tf.constant([1.0, 2.0]), sparse([1], 2.0), tf.constant([1.0], tf.float64)], variables)
 
     graph = tf.function(train, autograph=False).get_concrete_function().graph
     arrived = [inner.name for outer, inner in graph.captures if outer is reduction_of(optimizer).arrived.handle]
     changes = [op for op in graph.get_operations() if op.type.startswith(CHANGES) and op.inputs[0].name not in arrived]
     collectives = {op.name for op in graph.get_operations() if op.type.startswith("Horovod")}
     early = [op.name for op in changes if not collectives <= ancestors(op)]
-    assert len(collectives) >= 3  # dense gradients; rows and places of sparse ones
-    assert len(changes) >= 3  # two variables and the count of steps
+    assert len(collectives) == 4  # dense gradients and signals, of two types; rows and places of sparse ones
+    assert all("elastic." in name for name in collectives)  # a lost collective is recognised by that
+    assert len(changes) >= 3  # variables and the count of steps
     assert early == []
+
+
+def test_each_reduced_gradient_waits_for_all_collectives() -> None:
+    reduction = shared(1.0)
+
+    def reduce() -> list[tf.Tensor]:
+        first, rows, wide = reduction.reduce([tf.constant([1.0]), sparse([1], 2.0), tf.constant([1.0], tf.float64)])
+        return [first, rows.values, rows.indices, wide]
+
+    function = tf.function(reduce, autograph=False).get_concrete_function()
+    collectives = {op.name for op in function.graph.get_operations() if op.type.startswith("Horovod")}
+    assert len(collectives) == 4
+    for tensor in function.graph.structured_outputs:
+        assert collectives <= ancestors(tensor.op)
 
 
 def test_without_gradients_nothing_is_exchanged(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,95 @@
+"""A slot that is told to stop, and one whose launcher is gone."""
+
+import signal
+
+import pytest
+
+from elastic.agent.agent import ORPHAN_DRAIN_S, TICK_S
+from elastic.channel import Drain, Phase
+from elastic.errors import ExitCode
+from elastic.events import DrainRequested, SlotGaveUp, WorkerLeft
+from tests.sim.world import World, does, finishes, ignores, trains
+
+CODES = [(signal.SIGTERM, ExitCode.TERMINATED), (signal.SIGINT, ExitCode.INTERRUPTED)]
+
+
+def deaf(world: World) -> World:
+    """Let the workers go on in spite of being asked to leave."""
+    return world.plays(does(1.0, lambda worker: setattr(worker, "on_drain", ignores)))
+
+
+@pytest.mark.parametrize(("number", "code"), CODES)
+def test_a_slot_told_to_stop_lets_its_worker_leave(world: World, number: int, code: int) -> None:
+    world.signal_at(10.0, number)
+    assert world.run() == code
+    (worker,) = world.workers
+    assert worker.heard[-1] == Drain(signal.Signals(number).name)
+    assert worker.signals == []
+    assert worker.ended == pytest.approx(10.2)
+    assert world.last(DrainRequested).get("reason") == signal.Signals(number).name
+    assert world.last(WorkerLeft).get("reason") == "preempted"
+    assert world.facts(SlotGaveUp) == []
+    assert world.summaries == 0
+
+
+@pytest.mark.parametrize(("number", "code"), CODES)
+def test_a_worker_that_does_not_leave_in_time_is_killed(world: World, number: int, code: int) -> None:
+    assert deaf(world).signal_at(10.0, number).run() == code
+    (worker,) = world.workers
+    assert worker.signals == [signal.SIGKILL]
+    assert worker.ended == pytest.approx(10.0 + world.settings.drain_s, abs=TICK_S)
+
+
+def test_a_second_signal_kills_at_once(world: World) -> None:
+    deaf(world).signal_at(10.0, signal.SIGTERM).signal_at(10.1, signal.SIGINT)
+    assert world.run() == ExitCode.INTERRUPTED
+    assert world.workers[0].ended == pytest.approx(10.1)
+
+
+@pytest.mark.parametrize("phase", [Phase.STARTING, Phase.ENTERING])
+def test_a_worker_that_holds_no_step_is_killed_at_once(world: World, phase: Phase) -> None:
+    world.plays(lambda worker: worker.pulse.enter(phase)).signal_at(0.4, signal.SIGTERM)
+    assert world.run() == ExitCode.TERMINATED
+    (worker,) = world.workers
+    assert worker.ended == pytest.approx(0.4)
+    assert not any(isinstance(message, Drain) for message in worker.heard)
+
+
+def test_a_worker_that_reaches_the_goal_while_told_to_stop_has_reached_it(world: World) -> None:
+    deaf(world).plays(finishes(12.0)).signal_at(11.9, signal.SIGTERM)
+    assert world.run() == ExitCode.GOAL_REACHED
+    assert world.summaries == 1
+
+
+def test_a_worker_that_crashes_while_it_drains_is_not_replaced(world: World) -> None:
+    deaf(world).signal_at(10.0, signal.SIGTERM).at(11.0, lambda: world.workers[0].die(-11))
+    assert world.run() == ExitCode.TERMINATED
+    assert len(world.workers) == 1
+
+
+def test_the_launchers_death_drains(world: World) -> None:
+    world.at(10.0, lambda: setattr(world, "parent", 1))
+    assert world.run() == ExitCode.TERMINATED
+    (worker,) = world.workers
+    assert worker.heard[-1] == Drain("SIGTERM")
+    assert worker.ended == pytest.approx(10.2, abs=TICK_S)
+
+
+def test_an_orphan_is_given_less_time_than_a_stop_gives(world: World) -> None:
+    deaf(world).at(10.0, lambda: setattr(world, "parent", 1))
+    assert world.settings.drain_s > ORPHAN_DRAIN_S
+    assert world.run() == ExitCode.TERMINATED
+    assert world.workers[0].ended == pytest.approx(10.0 + ORPHAN_DRAIN_S, abs=2 * TICK_S)
+
+
+def test_the_launchers_death_after_a_signal_changes_nothing(world: World) -> None:
+    deaf(world).signal_at(10.0, signal.SIGTERM).at(10.5, lambda: setattr(world, "parent", 1))
+    assert world.run() == ExitCode.TERMINATED
+    assert world.workers[0].ended == pytest.approx(10.0 + world.settings.drain_s, abs=TICK_S)
+
+
+def test_a_stopped_slot_warms_no_more_standbys(world: World) -> None:
+    world.pool(1).plays(does(1.0, lambda w: (setattr(w, "on_drain", ignores), w.enter())), trains)
+    world.signal_at(1.2, signal.SIGTERM)
+    assert world.run() == ExitCode.TERMINATED
+    assert len(world.workers) == 1

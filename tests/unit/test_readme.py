@@ -1,0 +1,133 @@
+"""The README's snippets work, and its tables say what the code says."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from elastic.config import Budget, Config, load
+from elastic.errors import ExitCode
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ROW = re.compile(r"^\| `([a-z_.]+)` \| (.+?) \| .+ \|$", re.MULTILINE)
+
+
+def snippets(language: str) -> list[str]:
+    return [text for found, text in FENCE.findall(README) if found == language]
+
+
+def file_name(snippet: str) -> str:
+    """Return the name in a snippet's first line, such as `# my_job.py`."""
+    first = snippet.partition("\n")[0]
+    assert first.startswith("# "), f"a snippet begins with its file's name, found {first!r}"
+    return first.removeprefix("# ")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a working directory that holds the README's files."""
+    for snippet in [*snippets("python"), *snippets("yaml")]:
+        (tmp_path / file_name(snippet)).write_text(snippet)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return tmp_path
+
+
+def test_there_are_snippets_to_check() -> None:
+    assert {file_name(s) for s in snippets("python")} == {"my_job.py", "my_script.py"}
+    assert {file_name(s) for s in snippets("yaml")} == {"my_job.yaml"}
+
+
+def test_the_first_commands_are_the_two_that_matter() -> None:
+    first = snippets("sh")[0].splitlines()
+    assert first == ["pip install uv && uv run elastic run configs/mnist.yaml", "pip install uv && uv run pytest"]
+
+
+@pytest.mark.parametrize("snippet", snippets("python"), ids=file_name)
+def test_python_snippets_compile(snippet: str) -> None:
+    compile(snippet, file_name(snippet), "exec")
+
+
+@pytest.mark.parametrize("snippet", snippets("yaml"), ids=file_name)
+def test_yaml_snippets_are_jobs(snippet: str, folder: Path) -> None:
+    assert load(folder / file_name(snippet)).model is not None
+
+
+@pytest.mark.parametrize("shell", snippets("sh"))
+def test_shell_snippets_parse_and_name_files_that_exist(shell: str) -> None:
+    bash = shutil.which("bash")
+    assert bash is not None
+    subprocess.run([bash, "-n"], input=shell, text=True, check=True)
+    named = re.findall(r"\b(?:configs|discovery|packages|\.ci)/[\w./]+|\brequirements\.txt", shell)
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("name", re.findall(r"\]\(([^)#:]+)\)", README))
+def test_linked_files_exist(name: str) -> None:
+    assert (ROOT / name).exists()
+
+
+def test_links_within_the_page_have_their_heading() -> None:
+    headings = re.findall(r"^## (.+)$", README, re.MULTILINE)
+    anchors = {re.sub(r"[^a-z0-9 -]", "", h.lower()).replace(" ", "-") for h in headings}
+    assert set(re.findall(r"\]\(#([^)]+)\)", README)) <= anchors
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    "command",
+    [["-m", "elastic", "worker", "my_job.yaml", "--run-dir", "run"], ["my_script.py"]],
+    ids=["functions", "script"],
+)
+def test_your_own_model_trains_in_one_process(folder: Path, command: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, *command], cwd=folder, capture_output=True, text=True, timeout=150, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "epoch 3/3" in done.stdout
+    assert (folder / ("model.keras" if command == ["my_script.py"] else "run/summary.json")).exists()
+
+
+def keys(section: BaseModel, before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted name and the default of every key; a budget counts as one."""
+    for name, field in type(section).model_fields.items():
+        key, value = before + (field.alias or name), getattr(section, name)
+        if key == "data":
+            yield from ((f"data.{inner}", ...) for inner in ("source", "prepare", "args"))
+        elif isinstance(value, BaseModel) and not isinstance(value, Budget):
+            yield from keys(value, f"{key}.")
+        else:
+            yield key, value
+
+
+def test_every_key_of_the_configuration_is_in_the_table_and_no_other() -> None:
+    table = [key for key, _ in ROW.findall(README)]
+    assert table == [key for key, _ in keys(Config())]
+
+
+def shown(value: Any) -> Any:
+    return value.model_dump() if isinstance(value, BaseModel) else list(value) if isinstance(value, tuple) else value
+
+
+@pytest.mark.parametrize(("key", "default"), [(k, d) for k, d in keys(Config()) if d is not ... and k != "name"])
+def test_defaults_are_those_of_the_code(key: str, default: Any) -> None:
+    cell = dict(ROW.findall(README))[key]
+    if default is None:
+        assert cell in ("none", "required")
+    else:
+        assert yaml.safe_load(cell.strip("`")) == shown(default)
+
+
+def test_every_exit_code_is_explained() -> None:
+    table = README.partition("| exit code | meaning |")[2].partition("\n\n")[0]
+    numbers = {int(n) for line in table.splitlines()[2:] for n in re.findall(r"\d+", line.split("|")[1])}
+    assert numbers == {int(code) for code in ExitCode}
