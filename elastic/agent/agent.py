@@ -141,7 +141,7 @@ class Agent:
             return
         self._stop_signal = number
         self._events.emit(DrainRequested(signal.Signals(number).name))
-        if worker.pulse.read().phase in (Phase.STARTING, Phase.WAITING, Phase.ENTERING):
+        if self._hung is not None or worker.pulse.read().phase in (Phase.STARTING, Phase.WAITING, Phase.ENTERING):
             worker.kill()  # it holds no step to finish
             return
         worker.send(Drain(signal.Signals(number).name))
@@ -265,7 +265,7 @@ class Agent:
         same = False
         if isinstance(failed, Failed):
             before, self._last_failure = self._last_failure, failed
-            same = before is not None and before.traceback == failed.traceback and before.step == failed.step
+            same = before is not None and before.traceback == failed.traceback and failed.step == 0
         return WorkerExit(
             code=code,
             finished=Finished in self._said,

@@ -45,7 +45,7 @@ def verdict(beat: Beat, now: float, limits: Limits, median_step_s: float) -> Hun
     starting = beat.phase in (Phase.STARTING, Phase.WAITING)
     if silent > (limits.start_s if starting else limits.heartbeat_s):
         return Hung(f"no heartbeat for {silent:.1f} s while {beat.phase.name.lower()}", frozen=True)
-    if beat.phase is Phase.STEPPING and beat.in_collective:
+    if beat.phase in (Phase.STEPPING, Phase.COMPILING) and beat.in_collective:
         return None
     limit = _limit(beat.phase, limits, median_step_s)
     if limit is not None and now - beat.since > limit:

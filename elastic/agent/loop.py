@@ -47,7 +47,7 @@ class Loop:
     def step(self, wait_s: float) -> None:
         """Wait for a file, `wait_s` at most, then call whoever's file is readable and whose time has come."""
         for key, _ in self._selector.select(wait_s):
-            if self._result is None and key.fd in self._selector.get_map():
+            if self._result is None and self._selector.get_map().get(key.fd) is key:  # not unwatched meanwhile
                 key.data()
         self._fire()
 

@@ -34,7 +34,7 @@ class WorkerExit:
         entering: it was joining a world.
         hung: the agent's verdict when it killed it.
         failure: the exception's last line, when it failed.
-        same_failure: the worker before it failed with the same traceback, and neither did a step.
+        same_failure: it failed on its first step, with the same traceback as the worker before it.
     """
 
     code: int

@@ -49,7 +49,8 @@ def refill(pool: Pool, now: float) -> Warm | Wait:
         return Wait("one is warming")
     if pool.training_since is None or now - pool.training_since < SETTLE_S:
         return Wait("the workers start first")
-    pause = min(MOST_BACKOFF_S, BACKOFF_S * 2 ** (pool.failures - 1)) if pool.failures else 0.0
+    doublings = min(pool.failures - 1, 10)  # beyond, the longest pause holds anyway
+    pause = min(MOST_BACKOFF_S, BACKOFF_S * 2**doublings) if pool.failures else 0.0
     if now - pool.last_failure < pause:
         return Wait(f"{pool.failures} standbys died while warming; next try in {pause:.0f} s")
     return Warm(f"{pool.ready} of {pool.size} ready")

@@ -100,7 +100,7 @@ class Rendezvous:
                 client.sendall(self._hold(client, request))
             else:
                 response = self._pass_on(request)
-                if method == b"PUT" and path.startswith(_PEERS[0]):
+                if method == b"PUT" and path.startswith(_PEERS[0]) and b" 200 " in response.partition(b"\r\n")[0]:
                     with self._lock:
                         self._shown_up, self._question = True, None
                 client.sendall(response)

@@ -11,6 +11,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
+import horovod.tensorflow as hvd
 import keras
 import numpy as np
 
@@ -126,16 +127,24 @@ class TrainingState(KerasState):
             self.stash.save(dumps(self._objects()), self.variables())
 
     def _load_what_is_left(self) -> None:
-        """Where no worker holds a state: take what this slot's last worker put by, or the newest checkpoint."""
+        """Where no worker holds a state: let the rank with the best remains take them up.
+
+        Those are what a slot's last worker put by with its agent, or else the newest checkpoint.
+        """
         left = self.stash.load() if self.stash is not None else None
         objects = loads(left[0]) if left is not None else None
+        stashed = (objects["at"].step, objects["at"].epoch) if objects is not None else (-1, -1)
         path = self._newest_checkpoint()
-        if path is not None and (objects is None or checkpoint.step_of(path) > objects["at"].step):
-            self._load(path)
-        elif left is not None and objects is not None:
+        written = checkpoint.step_and_epoch(path) if path is not None else (-1, -1)
+        rows = gather_rows([*max(stashed, written)], "remains")
+        if max(rows) < (0, 0) or rows.index(max(rows)) != hvd.rank():
+            return
+        if left is not None and objects is not None and stashed >= written:
             assign_bytes(self.variables(), left[1])
             self._take_objects(objects)
             self._emit(StashLoaded(self.at.step))
+        elif path is not None:
+            self._load(path)
 
     def _objects(self) -> dict[str, Any]:
         return {

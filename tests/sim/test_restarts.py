@@ -6,10 +6,10 @@ import signal
 import pytest
 
 from elastic.agent.policy import LAUNCHER_GRACE_S, Cause
-from elastic.channel import Entered, Failed, Left, Phase
+from elastic.channel import Entered, Failed, Finished, Left, Phase
 from elastic.errors import ExitCode
 from elastic.events import AgentStarted, SlotGaveUp, WorkerFailed, WorkerLeft, WorkerLost, WorkerStarted
-from tests.sim.world import Worker, World, crashes, dies_entering, does, fails, finishes, trains
+from tests.sim.world import Worker, World, crashes, dies_entering, dies_meeting, does, fails, finishes, trains
 
 SAME = "Traceback\nValueError: bad sample"
 
@@ -46,6 +46,17 @@ def test_the_next_worker_asks_the_rendezvous_once_the_slot_has_shown_up(world: W
 def test_the_launchers_environment_holds_until_the_slot_has_shown_up(world: World) -> None:
     world.plays(dies_entering, dies_entering, crashes(10.0), trains).run_until(60.0)
     assert world.entries() == ["launched", "launched", "launched", "rejoin"]
+
+
+def test_a_worker_that_shows_up_and_meets_nobody_has_used_the_launchers_environment_up(world: World) -> None:
+    world.plays(dies_meeting, trains).run_until(60.0)
+    assert world.entries() == ["launched", "rejoin"]
+
+
+def test_an_abort_in_a_world_is_a_crash(world: World) -> None:
+    world.plays(crashes(10.0, -signal.SIGABRT), trains).run_until(60.0)
+    lost = world.last(WorkerLost)
+    assert (lost.get("cause"), lost.get("root_cause")) == ("crash", True)
 
 
 def test_facts_bear_the_generation_and_rank_of_the_world_the_worker_is_in(world: World) -> None:
@@ -122,7 +133,6 @@ def test_another_traceback_on_the_first_step_is_another_failure(world: World) ->
     assert len(world.workers) == 3
 
 
-@pytest.mark.xfail(strict=True, reason="equal steps are taken for the first step, whatever they are")
 def test_the_same_traceback_far_into_training_is_no_error_on_the_first_step(world: World) -> None:
     def fail(worker: Worker) -> None:
         worker.say(Failed("OSError: storage", "Traceback\nOSError: storage", step=500))
@@ -194,6 +204,20 @@ def test_what_a_worker_prints_goes_on_and_into_its_log(world: World, capfd: pyte
 def test_the_last_words_of_a_worker_are_kept(world: World, capfd: pytest.CaptureFixture[str]) -> None:
     world.plays(does(10.0, lambda w: (w.print("Aborted\n", err=True), w.die(-6))), trains).run_until(20.0)
     assert capfd.readouterr().err == "Aborted\n"
+
+
+def test_what_a_worker_said_and_printed_last_counts_though_its_death_is_seen_first(
+    world: World, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def end(worker: Worker) -> None:
+        worker.be_seen_dead()
+        worker.print("trained\n")
+        worker.say(Finished())
+        worker.die(0)
+
+    world.plays(does(10.0, end))
+    assert world.run() == ExitCode.GOAL_REACHED
+    assert capfd.readouterr().out == "trained\n"
 
 
 def test_a_slot_tells_who_started_it(world: World) -> None:

@@ -68,6 +68,16 @@ def test_a_standby_that_dies_while_warming_is_replaced_after_a_pause(world: Worl
     assert world.last(StandbyLost).get("reason") == "died while warming (exit code -9)"
 
 
+def test_a_standby_that_got_warm_ends_the_row_of_failures(world: World) -> None:
+    world.pool(1).at(3.5, lambda: world.workers[1].die(-9)).at(20.0, lambda: world.workers[2].die(-9))
+    world.run_until(60.0)
+    assert [r.get("reason") for r in world.facts(StandbyLost)] == [
+        "died while warming (exit code -9)",
+        "died (exit code -9)",
+    ]
+    assert world.workers[3].started == pytest.approx(20.0 + BACKOFF_S, abs=1.5)
+
+
 def test_the_standbys_end_with_the_slot(world: World) -> None:
     assert world.pool(2).plays(finishes(30.0)).run() == ExitCode.GOAL_REACHED
     _, *standbys = world.workers

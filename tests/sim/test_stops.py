@@ -8,7 +8,7 @@ from elastic.agent.agent import ORPHAN_DRAIN_S, TICK_S
 from elastic.channel import Drain, Phase
 from elastic.errors import ExitCode
 from elastic.events import DrainRequested, SlotGaveUp, WorkerLeft
-from tests.sim.world import World, does, finishes, ignores, trains
+from tests.sim.world import World, does, finishes, ignores
 
 CODES = [(signal.SIGTERM, ExitCode.TERMINATED), (signal.SIGINT, ExitCode.INTERRUPTED)]
 
@@ -89,7 +89,7 @@ def test_the_launchers_death_after_a_signal_changes_nothing(world: World) -> Non
 
 
 def test_a_stopped_slot_warms_no_more_standbys(world: World) -> None:
-    world.pool(1).plays(does(1.0, lambda w: (setattr(w, "on_drain", ignores), w.enter())), trains)
-    world.signal_at(1.2, signal.SIGTERM)
+    deaf(world.pool(1)).signal_at(1.2, signal.SIGTERM)
     assert world.run() == ExitCode.TERMINATED
+    assert world.workers[0].ended == pytest.approx(1.2 + world.settings.drain_s, abs=TICK_S)
     assert len(world.workers) == 1

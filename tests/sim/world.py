@@ -174,17 +174,21 @@ class Worker:
         os.write(self._err if err else self._out, text.encode())
 
     def enter(self, after_s: float = 0.5) -> None:
-        """Join a world, which takes a while."""
+        """Join a world, which takes a while: show up at the rendezvous, then meet the others."""
         self.pulse.enter(Phase.ENTERING)
         self.say(Entering())
 
         def entered() -> None:
-            self.world.launcher.launched_env_used = True
+            self.show_up()
             self.say(Entered(rank=1, size=2, generation=self.world.generation))
             self.pulse.enter(Phase.USER)
             self._phase_step = 1
 
         self.after(after_s, entered)
+
+    def show_up(self) -> None:
+        """Put this slot's address where the others find it."""
+        self.world.launcher.launched_env_used = True
 
     def hang(self, phase: Phase) -> None:
         """Run Python, and do no step any more."""
@@ -201,6 +205,10 @@ class Worker:
         self.pulse.close()
         os.close(self._out)
         os.close(self._err)
+        os.eventfd_write(self._death, 1)
+
+    def be_seen_dead(self) -> None:
+        """Let the agent notice the death before what is said from here on to `die`."""
         os.eventfd_write(self._death, 1)
 
     def get_signal(self, number: int) -> None:
@@ -299,6 +307,13 @@ def finishes(after_s: float) -> Role:
 def dies_entering(worker: Worker) -> None:
     """Be aborted by Horovod's core while the world is made."""
     worker.enter(after_s=math.inf)
+    worker.after(0.3, lambda: worker.die(-signal.SIGABRT))
+
+
+def dies_meeting(worker: Worker) -> None:
+    """Be aborted between showing up and being in a world."""
+    worker.enter(after_s=math.inf)
+    worker.after(0.2, worker.show_up)
     worker.after(0.3, lambda: worker.die(-signal.SIGABRT))
 
 

@@ -67,7 +67,6 @@ def test_who_waits_in_a_steps_collective_is_never_at_fault() -> None:
     assert judge(Phase.STEPPING, 9_000.0, in_collective=True) is None
 
 
-@pytest.mark.xfail(strict=True, reason="the verdict looks at in_collective while stepping alone")
 def test_who_waits_in_the_first_steps_collective_is_never_at_fault() -> None:
     assert judge(Phase.COMPILING, 9_000.0, in_collective=True) is None
 

@@ -73,7 +73,6 @@ def test_an_action_can_forget_another_that_was_due_with_it(pipes: tuple[Pipe, Pi
     assert len(called) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="the loop knows a file by its number, which a new file may have got by then")
 def test_a_file_that_takes_anothers_number_is_not_taken_for_it(pipes: tuple[Pipe, Pipe]) -> None:
     loop, called = Loop(), []
 
