@@ -5,6 +5,7 @@ On one host with two workers, the MNIST CNN at batch 32 a worker, under stock `h
 * kill: SIGKILL of rank 1 and rank 0 in turn, until the last of the two has done its next step;
 * freeze: SIGSTOP, likewise;
 * join: a slot added on the host, whose pool is warm: how long the incumbent stands still;
+* throughput: steps per second with agent, heartbeats and an idle pool, against static stock Horovod;
 * stock: the same with stock Horovod Elastic (`stock_worker`), where it comes back at all;
 * torchrun: not measured unless torch is installed.
 
@@ -14,13 +15,13 @@ The rounds of ours and of stock are interleaved. A figure is the median of its r
 import argparse
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks import stock
 from benchmarks.report import into_readme, machine, spread, tell
 from elastic.events import Record
 from tests.e2e import job as jobs
@@ -28,6 +29,7 @@ from tests.e2e import job as jobs
 MNIST = jobs.ROOT / "configs" / "mnist.yaml"
 SETS = ("epochs=100000", "batch.per_worker=32", "commit.steps=1000", "learning_rate.scale=none")
 QUIET_S = 2.0  # training runs undisturbed this long between a standby's readiness and the next fault
+RATE_S = 15.0
 PHASES = ("detect", "promote", "rendezvous", "sync", "first step")
 
 
@@ -89,92 +91,12 @@ def join(job: jobs.Job) -> float:
     return pause
 
 
-def stock_steps(path: Path) -> list[tuple[float, int, int, int]]:
-    """Return (time, rank, size, step) of every step that the stock job has done."""
-    lines = path.read_text().splitlines() if path.exists() else []
-    return [
-        (float(t), int(r), int(s), int(n)) for t, r, s, n in (line.split() for line in lines if line.count(" ") == 3)
-    ]
-
-
-def stock(folder: Path, hosts: str, np: int) -> tuple[subprocess.Popen[bytes], Path, Path]:
-    """Start stock Horovod Elastic; return its process, the file of its steps and its hosts file."""
-    folder.mkdir(parents=True, exist_ok=True)
-    steps, hosts_file = folder / "steps.txt", folder / "hosts"
-    hosts_file.write_text(hosts)
-    line = [
-        str(jobs.BIN / "horovodrun"),
-        "-np",
-        str(np),
-        "--min-np",
-        "1",
-        "--max-np",
-        "4",
-        "--network-interfaces",
-        "lo",
-    ]
-    line += ["--host-discovery-script", str(jobs.ROOT / "discovery" / "discover_hosts.sh"), sys.executable]
-    line += ["-m", "benchmarks.stock_worker", str(steps), "1000000", "elastic"]
-    env = os.environ | {"ELASTIC_HOSTS_FILE": str(hosts_file), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(line, cwd=jobs.ROOT, env=env, stdout=log, stderr=log, start_new_session=True)
-    return process, steps, hosts_file
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """End a stock job by its own means, then by force."""
-    process.terminate()
-    try:
-        process.wait(20)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def until(what: Any, within_s: float) -> bool:
-    """Wait for a condition; tell whether it came."""
-    deadline = time.monotonic() + within_s
-    while time.monotonic() < deadline:
-        if what():
-            return True
-        time.sleep(0.02)
-    return False
-
-
-def stock_kill(folder: Path) -> str:
-    """Kill a worker of a stock job on one host; tell what became of it."""
-    process, steps, _ = stock(folder, "localhost:2\n", 2)
-    try:
-        until(lambda: len(stock_steps(steps)) > 100, 90)
-        victim = _children(process.pid, "benchmarks.stock_worker")
-        os.kill(victim[0], signal.SIGKILL)
-        ended = until(lambda: process.poll() is not None, 30)
-        return f"the job ends (exit code {process.returncode})" if ended else "no step within 30 s"
-    finally:
-        end(process)
-
-
-def stock_join(folder: Path) -> float | None:
-    """Add a slot to a stock job; return how long the incumbent stood still, in seconds."""
-    process, steps, hosts_file = stock(folder, "localhost:1\n", 1)
-    try:
-        until(lambda: len(stock_steps(steps)) > 100, 90)
-        hosts_file.write_text("localhost:2\n")
-        if not until(lambda: any(size == 2 for _, _, size, _ in stock_steps(steps)), 60):
-            return None
-        until(lambda: sum(size == 2 for _, _, size, _ in stock_steps(steps)) > 4, 10)
-        rows = stock_steps(steps)
-        first = min(t for t, _, size, _ in rows if size == 2)
-        return first - max(t for t, _, size, _ in rows if size == 1)
-    finally:
-        end(process)
-
-
-def _children(pid: int, mark: str) -> list[int]:
-    import psutil
-
-    found = psutil.Process(pid).children(recursive=True)
-    return [p.pid for p in found if mark in " ".join(p.cmdline()) and "python" in p.name() and "-m" in p.cmdline()]
+def our_rate(job: jobs.Job, seconds: float) -> float:
+    """Return steps per second while the pool is idle."""
+    facts = [r for r in job.poll() if r.event == "Progressed"]
+    begin = job.wait(lambda r: r.event == "Progressed", count=len(facts) + 1)
+    end_ = job.wait(lambda r: r.event == "Progressed" and r.time > begin.time + seconds)
+    return (int(end_.get("step")) - int(begin.get("step"))) / (end_.time - begin.time)
 
 
 def measure(rounds: int, stock_rounds: int) -> dict[str, Any]:
@@ -183,12 +105,16 @@ def measure(rounds: int, stock_rounds: int) -> dict[str, Any]:
     joins: list[float] = []
     stock_joins: list[float] = []
     stock_kills: list[str] = []
+    ours: list[float] = []
+    stocks: list[float] = []
     with tempfile.TemporaryDirectory(prefix="elastic-bench-") as temporary:
         base = Path(temporary)
         chunk = max(1, rounds // max(1, stock_rounds))
         for part in range(stock_rounds):
             job = one_host(base / f"faults{part}", "localhost:2")
             try:
+                job.wait(lambda r: r.event == "StandbyReady")
+                ours.append(our_rate(job, RATE_S))
                 since = 0.0
                 for i in range(chunk):
                     for kind, number in (("kill", signal.SIGKILL), ("freeze", signal.SIGSTOP)):
@@ -208,9 +134,11 @@ def measure(rounds: int, stock_rounds: int) -> dict[str, Any]:
                     _say(f"join: {joins[-1]:.3f} s")
             finally:
                 job.close()
-            stock_kills.append(stock_kill(base / f"stock-kill{part}"))
+            stocks.append(stock.rate(base / f"stock-rate{part}", RATE_S))
+            _say(f"steps/s: ours {ours[-1]:.2f}, stock {stocks[-1]:.2f}")
+            stock_kills.append(stock.kill(base / f"stock-kill{part}"))
             _say(f"stock kill: {stock_kills[-1]}")
-            pause = stock_join(base / f"stock-join{part}")
+            pause = stock.join(base / f"stock-join{part}")
             if pause is not None:
                 stock_joins.append(pause)
                 _say(f"stock join: {pause:.3f} s")
@@ -227,6 +155,9 @@ def measure(rounds: int, stock_rounds: int) -> dict[str, Any]:
         "join_pause_s": spread(joins),
         "stock_kill": sorted(set(stock_kills)),
         "stock_join_pause_s": spread(stock_joins),
+        "steps_per_s": spread(ours),
+        "stock_steps_per_s": spread(stocks),
+        "throughput_of_stock": spread([a / b for a, b in zip(ours, stocks, strict=True)]),
         "torchrun": "skipped: torch is not installed" if not _has_torch() else "skipped: not part of this run",
         "rounds_s": {"kill": [round(f["total"], 3) for f in kill], "freeze": [round(f["total"], 3) for f in freeze]},
     }
@@ -254,6 +185,8 @@ def table(result: dict[str, Any]) -> str:
     host = result["machine"]
     kill, freeze, join_pause = cell(result["kill_s"]), cell(result["freeze_s"]), cell(result["join_pause_s"])
     again = result["steps_done_again_per_kill"].get("median", 0)
+    share = result["throughput_of_stock"].get("median", 0)
+    rate = f"{result['steps_per_s'].get('median', 0):.1f} ({share:.3f} of stock)"
     cover = 100 * result["phases_cover"].get("median", 0)
     lines = [
         "| fault | ours | stock Horovod Elastic |",
@@ -262,6 +195,7 @@ def table(result: dict[str, Any]) -> str:
         f"| SIGSTOP of a worker -> next step on both | {freeze} | not measured (never, see Design) |",
         f"| a slot added on a warm host: incumbents' pause | {join_pause} | {cell(result['stock_join_pause_s'])} |",
         f"| steps done again per kill | {again:.0f} | - |",
+        f"| steps/s, pool idle (stock: static Horovod) | {rate} | {result['stock_steps_per_s'].get('median', 0):.1f} |",
         "",
         f"Phases of a kill, medians in seconds: {phases}; they cover {cover:.0f} % of the time.",
         f"torchrun: {result['torchrun']}.",

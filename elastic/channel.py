@@ -36,13 +36,14 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Prepare(Message):
-    """Agent: load this job. `level`: how far a standby warms up before it waits."""
+    """Agent: load this job. `level`: how far a standby warms up; `quiet`: others tell of the epochs."""
 
     job: str
     config: dict[str, Any]
     run_dir: str
     standby: bool
     level: str = "off"
+    quiet: bool = False
 
 
 @dataclass(frozen=True, slots=True)

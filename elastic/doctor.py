@@ -47,7 +47,7 @@ def blocking() -> list[str]:
 
 def examine() -> list[Finding]:
     """Return everything there is to say about this machine."""
-    return [*_versions(), *_builds(), *_loads(), *_network(), *_resources()]
+    return [*_versions(), *_builds(), *_loads(), *_network(), *_resources(), *_workers()]
 
 
 def show(findings: list[Finding]) -> int:
@@ -128,6 +128,20 @@ def _network() -> list[Finding]:
         probe.bind(("", 0))
         found.append(Finding(Level.OK, "ports", f"can listen, such as on {probe.getsockname()[1]}"))
     return [*found, Finding(Level.OK, "hostname", f"{name} is {address}")]
+
+
+def _workers() -> list[Finding]:
+    """Tell what the workers and standbys of this machine hold; a standby is one that waits."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if "elastic.worker.main" in process.cmdline():
+                found.append(process.memory_info().rss / 2**20)
+        except psutil.Error:
+            continue
+    if not found:
+        return [Finding(Level.OK, "workers, standbys", "none runs here now")]
+    return [Finding(Level.OK, "workers, standbys", f"{len(found)} run here now, {sum(found):.0f} MiB in all")]
 
 
 def _resources() -> list[Finding]:

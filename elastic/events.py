@@ -329,16 +329,21 @@ def read(path: Path) -> list[Record]:
     return sorted(found, key=lambda record: record.time)
 
 
-class Tail:
-    """A reader that returns what has been appended since it last looked."""
+class Lines:
+    """A reader of a growing text file that returns what has been appended since it last looked.
+
+    Args:
+        path: a file that may not exist yet.
+        from_end: leave out what is there already.
+    """
 
     def __init__(self, path: Path, *, from_end: bool = False) -> None:
         self._path = path
         self._offset = path.stat().st_size if from_end and path.exists() else 0
         self._rest = b""
 
-    def new(self) -> Iterator[Record]:
-        """Yield the whole records that came since the last call."""
+    def new(self) -> Iterator[str]:
+        """Yield the whole lines that came since the last call."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
@@ -348,5 +353,17 @@ class Tail:
         self._offset += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            if record := parse(line.decode("utf-8", "replace")):
+            yield line.decode("utf-8", "replace")
+
+
+class Tail:
+    """The records that have been appended to an events file since it was last looked at."""
+
+    def __init__(self, path: Path, *, from_end: bool = False) -> None:
+        self._lines = Lines(path, from_end=from_end)
+
+    def new(self) -> Iterator[Record]:
+        """Yield the whole records that came since the last call."""
+        for line in self._lines.new():
+            if record := parse(line):
                 yield record

@@ -207,7 +207,9 @@ class Agent:
 
     def _prepare(self, *, standby: bool) -> Prepare:
         a = self._a
-        return Prepare(str(a.job), a.config, str(a.run_dir.path), standby, self._settings.level if standby else "off")
+        level = self._settings.level if standby else "off"
+        quiet = a.slot.launcher == "elastic run"
+        return Prepare(str(a.job), a.config, str(a.run_dir.path), standby, level, quiet)
 
     def _keep(self) -> None:
         """Keep the host's pool, if nobody else does."""

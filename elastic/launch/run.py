@@ -14,7 +14,7 @@ import psutil
 from elastic import doctor
 from elastic.config import Config, dump
 from elastic.errors import ConfigError, ExitCode
-from elastic.events import EventLog, JobFailed, JobStarted, JobStopped, Record, Tail
+from elastic.events import EventLog, JobFailed, JobStarted, JobStopped, Lines, Record, Tail
 from elastic.launch import horovodrun
 from elastic.launch.screen import Screen
 from elastic.launch.supervise import Done, Ended, GiveUp, after_launcher
@@ -93,9 +93,10 @@ class Supervisor:
         last_fact = time.monotonic()
         stalled_s: float | None = None
         log = self._directory.logs / "launcher.log"
-        with log.open("ab", buffering=0) as output:
+        output = Lines(log, from_end=True)
+        with log.open("ab", buffering=0) as file:
             self._launcher = subprocess.Popen(
-                line, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+                line, env=env, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
             )
         while True:
             ended = self._launcher.poll() is not None
@@ -103,6 +104,8 @@ class Supervisor:
                 records.append(record)
                 last_fact = time.monotonic()
                 self._screen.show(record)
+            for text in output.new():
+                self._screen.printed(text)
             if ended:
                 break
             if stalled_s is None and time.monotonic() - last_fact > self._config.job.stall_s:

@@ -1,5 +1,6 @@
 """What `elastic run` shows: a live line of progress, facts in plain words, the summary."""
 
+import re
 import sys
 from types import TracebackType
 from typing import Self
@@ -12,6 +13,8 @@ from elastic.events import Record
 from elastic.rundir import RunDir
 from elastic.views.summary import Summary
 from elastic.views.words import words
+
+_PRINTED = re.compile(r"\[(?P<slot>\d+)\]<stdout>:(?P<text>.*)")
 
 
 class Screen:
@@ -31,6 +34,8 @@ class Screen:
             disable=not self._console.is_terminal,
         )
         self._task: TaskID | None = None
+        self._generation = 0
+        self._finished = False
 
     def __enter__(self) -> Self:
         self.line(f"run directory: {self._directory.path}")
@@ -52,8 +57,21 @@ class Screen:
             metrics = "  ".join(f"{k} {v:.4f}" for k, v in record.get("metrics").items())
             cost = f"({record.get('size')} workers, {record.get('took_s'):.1f} s)"
             self.line(f"epoch {record.get('epoch') + 1}: {metrics}  {cost}")
+        elif record.event == "FirstStepDone" and record.get("pause_s") and record.generation > self._generation:
+            self._generation = record.generation
+            self.line(f"training again after {record.get('pause_s'):.2f} s")
         elif (text := words(record)) is not None:
             self.line(text)
+        self._finished |= record.event == "JobFinished"
+
+    def printed(self, line: str) -> None:
+        """Show what the user's code has printed, from a line of the launcher's output.
+
+        Every worker runs the code that comes before training, rank 0 alone what comes after it.
+        """
+        found = _PRINTED.match(line)
+        if found and (found["slot"] == "0" or self._finished):
+            self.line(found["text"])
 
     def _progress(self, record: Record) -> None:
         if self._task is None:

@@ -29,6 +29,7 @@ class Context:
     pulse: Pulse = field(default_factory=Pulse.create)
     standby: bool = False
     level: str = "off"
+    quiet: bool = False
     began: float = field(default_factory=time.monotonic)
     draining: str | None = None
     go: Go | None = None
@@ -109,6 +110,7 @@ def from_prepare(message: Prepare, channel: Channel, pulse: Pulse) -> Context:
         pulse=pulse,
         standby=message.standby,
         level=message.level,
+        quiet=message.quiet,
     )
 
 

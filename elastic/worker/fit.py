@@ -206,7 +206,7 @@ class _Fit:
             emit=context.emit,
             entered=context.entered,
             draining=lambda: context.draining,
-            say=print if request.verbose else lambda _: None,
+            say=print if request.verbose and not context.quiet else lambda _: None,
         )
         return Training(parts, self._watch), state
 

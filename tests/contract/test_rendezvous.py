@@ -225,3 +225,17 @@ def test_a_question_that_got_no_answer_is_asked_again_by_the_next(
     driver.form(rank=1)
     assert slot.call("GET", ASK).status == 503
     assert slot.call("GET", ASK) == RANK_1
+
+
+def test_an_address_that_did_not_reach_the_launcher_shows_nobody_up(scripted: tuple[ScriptedServer, Slot]) -> None:
+    server, slot = scripted
+    server.hang_ups = 1
+    assert slot.call("PUT", "/global/0", b"address of 0").status == 0
+    assert not slot.proxy.launched_env_used
+
+
+def test_a_question_with_a_whole_address_is_known_as_one(scripted: tuple[ScriptedServer, Slot], driver: Driver) -> None:
+    _, slot = scripted
+    driver.form(rank=1)
+    assert [slot.call("GET", f"http://127.0.0.1:1{ASK}") for _ in range(2)] == [RANK_1] * 2
+    assert driver.questions == 1
