@@ -27,7 +27,13 @@ from elastic.events import Record
 from tests.e2e import job as jobs
 
 MNIST = jobs.ROOT / "configs" / "mnist.yaml"
-SETS = ("epochs=100000", "batch.per_worker=32", "commit.steps=1000", "learning_rate.scale=none")
+SETS = (
+    "data.source=benchmarks.digits:data",
+    "epochs=100000",
+    "batch.per_worker=32",
+    "commit.steps=1000",
+    "learning_rate.scale=none",
+)
 QUIET_S = 2.0  # training runs undisturbed this long between a standby's readiness and the next fault
 RATE_S = 15.0
 PHASES = ("detect", "promote", "rendezvous", "sync", "first step")
@@ -37,7 +43,8 @@ def one_host(folder: Path, hosts: str, *sets: str) -> jobs.Job:
     """Start our job under stock horovodrun on one host."""
     folder.mkdir(parents=True, exist_ok=True)
     options = ("-np", hosts.rpartition(":")[2], "--min-np", "1", "--max-np", "4")
-    return jobs.start(folder, MNIST, *SETS, *sets, launcher="horovodrun", hosts=(hosts,), options=options)
+    env = {"PYTHONPATH": str(jobs.ROOT)}
+    return jobs.start(folder, MNIST, *SETS, *sets, launcher="horovodrun", hosts=(hosts,), options=options, env=env)
 
 
 def wait_warm(job: jobs.Job, since: float) -> None:

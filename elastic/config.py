@@ -197,7 +197,7 @@ class Job(Section):
     """
 
     max_restarts: int = Field(default=3, ge=0)
-    stall_s: float = Field(default=300.0, gt=0)
+    stall_s: float = Field(default=900.0, gt=0)
     backoff_s: float = Field(default=1.0, ge=0)
 
 

@@ -264,10 +264,9 @@ class Agent:
 
     def _facts(self, worker: WorkerProcess, code: int, step: int) -> WorkerExit:
         failed, left = self._said.get(Failed), self._said.get(Left)
-        same = False
-        if isinstance(failed, Failed):
-            before, self._last_failure = self._last_failure, failed
-            same = before is not None and before.traceback == failed.traceback and failed.step == 0
+        before, self._last_failure = self._last_failure, failed if isinstance(failed, Failed) else None
+        same = isinstance(failed, Failed) and before is not None and before.traceback == failed.traceback
+        same = same and isinstance(failed, Failed) and failed.step == 0
         return WorkerExit(
             code=code,
             finished=Finished in self._said,

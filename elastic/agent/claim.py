@@ -1,6 +1,7 @@
 """Take a warm standby from the agent that keeps the host's pool."""
 
 import json
+import os
 import socket
 import time
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ def claim(meeting: Meeting) -> Claimed | None:
         connection.close()
         return None
     if not data or len(fds) != FDS:
+        for fd in fds:
+            os.close(fd)
         connection.close()
         return None
     answer = json.loads(data)

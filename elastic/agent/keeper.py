@@ -162,8 +162,9 @@ class Keeper:
 
     def _on_death(self, standby: Standby) -> None:
         self._drop(standby, "died" if standby.ready else "died while warming")
-        self._failures += 1
-        self._last_failure = self._loop.now()
+        if standby.ready is None:
+            self._failures += 1
+            self._last_failure = self._loop.now()
 
     def _drop(self, standby: Standby, reason: str) -> None:
         self._forget(standby)

@@ -100,8 +100,9 @@ class HorovodServer:
         stopping = threading.Thread(target=self._server.stop)
         stopping.start()
         while stopping.is_alive():  # it looks up twice a second, or when somebody comes
-            socket.create_connection(("127.0.0.1", self._port)).close()
-            stopping.join(0.01)
+            with contextlib.suppress(OSError):  # a few connections that nobody takes any more fill its queue
+                socket.create_connection(("127.0.0.1", self._port), timeout=0.05).close()
+            stopping.join(0.05)
         self._server._httpd.server_close()
 
 

@@ -1,0 +1,15 @@
+"""The bundled digits twelve times over: epochs long enough that a rate is not that of their ends."""
+
+from typing import Any
+
+import numpy as np
+
+from elastic.worker.job import BUNDLED
+
+TIMES = 12
+
+
+def data(times: int = TIMES) -> tuple[Any, Any]:
+    """Return x and y, as the bundled file has them, without validation data."""
+    with np.load(BUNDLED) as file:
+        return np.tile(file["x_train"], (times, 1, 1)), np.tile(file["y_train"], times)
