@@ -329,6 +329,8 @@ def load(job: Path, sets: Sequence[str] = (), extra: Path | None = None) -> Conf
     if not job.is_file():
         raise ConfigError(f"{job}: no such file; expected a YAML configuration or a Python script")
     script = job.suffix == ".py"
+    if script:
+        _check_syntax(job)
     raw = {} if script else _read_yaml(job)
     if extra is not None:
         raw = merge(raw, _read_yaml(extra))
@@ -342,6 +344,14 @@ def load(job: Path, sets: Sequence[str] = (), extra: Path | None = None) -> Conf
     if not script:
         _check_references(source, config)
     return config
+
+
+def _check_syntax(script: Path) -> None:
+    try:
+        compile(script.read_bytes(), str(script), "exec")
+    except (SyntaxError, ValueError) as error:
+        where = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
+        raise ConfigError(f"{script}{where}: not Python: {error}") from None
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -398,9 +408,9 @@ def _check_references(source: str, config: Config) -> None:
 
 def _check_module(source: str, key: str, reference: str) -> None:
     module = reference.partition(":")[0]
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)  # a user's module lies beside the job, as with `python -m`
+    for folder in (str(Path(source).resolve().parent), str(Path.cwd())):
+        if folder not in sys.path:
+            sys.path.insert(0, folder)  # a user's module lies beside the job or where the command is typed
     problem = f"there is no module '{module}'"
     try:
         found = importlib.util.find_spec(module)
@@ -410,7 +420,8 @@ def _check_module(source: str, key: str, reference: str) -> None:
             problem = f"module '{module}' cannot be imported: {error}"  # by the package that it is in
     if found is None:
         raise ConfigError(
-            f"{source}: {key}: found {reference!r}, but {problem}; expected a module in {here} or an installed one"
+            f"{source}: {key}: found {reference!r}, but {problem}; "
+            f"expected a module beside the job, in {Path.cwd()} or an installed one"
         )
 
 

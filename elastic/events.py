@@ -214,6 +214,7 @@ class SlotGaveUp(Event):
 
     reason: str
     bug: bool = False
+    code: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,10 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from elastic.agent.claim import claim
 from elastic.agent.hang import Hung, StepTimes, verdict
-from elastic.agent.keeper import Keeper
 from elastic.agent.loop import Loop
 from elastic.agent.meeting import Meeting
 from elastic.agent.output import Output
@@ -39,6 +38,7 @@ from elastic.events import (
     AgentStarted,
     DrainRequested,
     EventLog,
+    JobStopped,
     SlotGaveUp,
     StandbyPromoted,
     WorkerFailed,
@@ -47,6 +47,9 @@ from elastic.events import (
     WorkerStarted,
 )
 from elastic.rundir import RunDir
+
+if TYPE_CHECKING:
+    from elastic.agent.keeper import Keeper
 
 TICK_S = 0.25
 KEEP_S = 1.0
@@ -221,6 +224,8 @@ class Agent:
                 return
             log = self._a.run_dir.logs / f"standby-{self._a.slot.host}.log"
             prepare, size = self._prepare(standby=True), self._settings.standbys
+            from elastic.agent.keeper import Keeper  # not before the slot's worker is on its way
+
             self._keeper = Keeper(self._loop, self._meeting, lock, self._events, prepare, self._a.env, size, log)
             self._keeper.open()
         if self._worker is not None and self._worker.pulse.read().step > 0:
@@ -297,10 +302,12 @@ class Agent:
     def _end(self, decision: EndSlot) -> None:
         if decision.alarm:
             slot = self._a.slot
-            self._events.emit(SlotGaveUp(decision.reason, decision.bug))
+            self._events.emit(SlotGaveUp(decision.reason, decision.bug, decision.code))
             print(
                 f"elastic: slot {slot.host}[{slot.local_rank}] given up: {decision.reason}", file=sys.stderr, flush=True
             )
-        if decision.alarm or decision.code == 0:
+        if decision.whole_job:
+            self._events.emit(JobStopped(decision.reason))
+        if decision.alarm or decision.whole_job or decision.code == 0:
             self._summarise()
         self._loop.end(decision.code)

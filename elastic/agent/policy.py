@@ -116,12 +116,19 @@ class Restart:
 
 @dataclass(frozen=True, slots=True)
 class EndSlot:
-    """Exit with `code`; `alarm` when somebody should look at it, `bug` when another host would fail alike."""
+    """Exit with `code`.
+
+    Attributes:
+        alarm: somebody should look at it.
+        bug: another host would fail alike.
+        whole_job: everybody leaves.
+    """
 
     code: int
     reason: str
     alarm: bool
     bug: bool = False
+    whole_job: bool = False
 
 
 def after_exit(end: WorkerExit, budget: Budget, stop_signal: int | None) -> Restart | EndSlot:
@@ -137,13 +144,13 @@ def after_exit(end: WorkerExit, budget: Budget, stop_signal: int | None) -> Rest
         return EndSlot(ExitCode.GOAL_REACHED, "the goal is reached", alarm=False)
     if stop_signal is not None:
         code = ExitCode.INTERRUPTED if stop_signal == signal.SIGINT else ExitCode.TERMINATED
-        return EndSlot(code, "told to stop", alarm=False)
+        return EndSlot(code, "told to stop", alarm=False, whole_job=end.whole_job)
     if cause is Cause.REMOVED:
         return EndSlot(ExitCode.SLOT_LOST, "discovery took the slot away", alarm=False)
     if cause is Cause.CONFIG:
         return EndSlot(ExitCode.CONFIG, words, alarm=True, bug=True)
     if end.whole_job:
-        return EndSlot(ExitCode.TERMINATED, "the whole job was told to stop", alarm=False)
+        return EndSlot(ExitCode.TERMINATED, "the whole job was told to stop", alarm=False, whole_job=True)
     if end.same_failure:
         return EndSlot(ExitCode.FAILED, f"the same error twice on the first step: {words}", alarm=True, bug=True)
     if budget.spent:

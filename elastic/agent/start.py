@@ -50,7 +50,7 @@ def start(job: Path, name: str, config: dict[str, Any], dump: str, run_dir: Path
         suffix = f"p{slot.rendezvous[1]}" if slot.rendezvous else f"{datetime.now():%Y%m%d-%H%M%S}"
         run_dir = Path("runs") / f"{name}-{suffix}"
     directory = RunDir(run_dir.resolve()).create()
-    if _has_reached_goal(directory, config):
+    if job.suffix != ".py" and _has_reached_goal(directory, config):
         print(f"elastic: the run in {directory.path} has reached its goal; train anew with another --run-dir")
         return 0
     if not directory.config.exists():

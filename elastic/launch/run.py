@@ -34,7 +34,8 @@ def run_job(job: Path, config: Config, run_dir: Path | None, sets: Sequence[str]
     directory = RunDir(run_dir.resolve()) if run_dir is not None else fresh(config.name, datetime.now())
     screen = Screen(directory)
     done = summaries.finished(directory)
-    if done is not None and (done.stopped_early or done.epochs >= config.epochs):
+    script = job.suffix == ".py"  # says itself for how many epochs
+    if done is not None and not script and (done.stopped_early or done.epochs >= config.epochs):
         screen.line(f"this run has reached its goal ({done.epochs} epochs); train anew with another --run-dir")
         screen.summary(done)
         return ExitCode.GOAL_REACHED
@@ -147,7 +148,7 @@ class Supervisor:
             self._screen.error(cause.traceback, cause.source)
         self._events.emit(JobFailed(cause.reason))
         print(f"elastic: the job failed: {cause.reason}", file=sys.stderr, flush=True)
-        return ExitCode.FAILED
+        return ExitCode(cause.code)
 
 
 def _process(pid: int, mark: str) -> psutil.Process | None:
@@ -160,5 +161,7 @@ def _process(pid: int, mark: str) -> psutil.Process | None:
 
 
 def _last_line(path: Path) -> str:
-    lines = [line for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    """Return the launcher's own last line, not what a worker has printed."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("[")]
     return lines[-1] if lines else ""

@@ -12,7 +12,7 @@ from rich.table import Table
 from elastic.events import Record
 from elastic.rundir import RunDir
 from elastic.views.summary import Summary
-from elastic.views.words import words
+from elastic.views.words import words, workers
 
 _PRINTED = re.compile(r"\[(?P<slot>\d+)\]<stdout>:(?P<text>.*)")
 
@@ -55,7 +55,7 @@ class Screen:
             self._progress(record)
         elif record.event == "EpochEnded":
             metrics = "  ".join(f"{k} {v:.4f}" for k, v in record.get("metrics").items())
-            cost = f"({record.get('size')} workers, {record.get('took_s'):.1f} s)"
+            cost = f"({workers(record.get('size'))}, {record.get('took_s'):.1f} s)"
             self.line(f"epoch {record.get('epoch') + 1}: {metrics}  {cost}")
         elif record.event == "FirstStepDone" and record.get("pause_s") and record.generation > self._generation:
             self._generation = record.generation
@@ -81,7 +81,7 @@ class Screen:
             description=f"epoch {record.get('epoch') + 1}/{record.get('epochs')}, step {record.get('step')}",
             completed=record.get("consumed"),
             total=record.get("owed"),
-            speed=f"{record.get('samples_per_s'):.0f} samples/s, {record.get('size')} workers",
+            speed=f"{record.get('samples_per_s'):.0f} samples/s, {workers(record.get('size'))}",
         )
 
     def error(self, text: str, source: str) -> None:
@@ -99,7 +99,7 @@ class Screen:
             "worlds": " -> ".join(str(s) for s in summary.world_sizes),
             "workers lost": str(summary.workers_lost),
             "steps done again": str(summary.lost_steps),
-            "samples seen / owed": f"{summary.samples_seen} / {summary.samples_owed}",
+            "samples seen / owed": f"{summary.samples_seen} / {summary.samples_owed or '-'}",
             "goodput": f"{summary.goodput:.3f}",
         }
         for name, value in rows.items():

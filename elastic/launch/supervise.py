@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from elastic.errors import ExitCode
 from elastic.events import Record
 
 
@@ -13,11 +14,12 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """The job has failed; `reason` is the first root cause."""
+    """The job has failed; `reason` is the first root cause, `code` what the shell is told."""
 
     reason: str
     traceback: str = ""
     source: str = ""
+    code: int = ExitCode.FAILED
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,8 @@ def root_cause(end: Ended) -> GiveUp:
     failed = next((r for r in end.records if r.event == "WorkerFailed"), None)
     if gave_up is not None:
         where = f"{gave_up.host}[{gave_up.slot}]"
+        if gave_up.get("code") == ExitCode.CONFIG:
+            return GiveUp(gave_up.get("reason"), code=ExitCode.CONFIG)
         if failed is not None:
             source = f"worker {failed.host}[{failed.slot}], rank {failed.rank}"
             return GiveUp(f"slot {where} given up: {gave_up.get('reason')}", failed.get("traceback"), source)

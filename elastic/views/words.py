@@ -3,6 +3,11 @@
 from elastic.events import Record
 
 
+def workers(count: int) -> str:
+    """Return a number of workers in words."""
+    return "1 worker" if count == 1 else f"{count} workers"
+
+
 def words(record: Record) -> str | None:  # noqa: C901 - one case a fact
     """Return a line for a person, or None for a fact that needs none."""
     where = f"{record.host}[{record.slot}]"
@@ -11,7 +16,7 @@ def words(record: Record) -> str | None:  # noqa: C901 - one case a fact
         case "WorldFormed":
             if record.rank != 0:
                 return None
-            return f"world {record.generation}: {get('size')} workers, from step {get('step')}"
+            return f"world {record.generation}: {workers(get('size'))}, from step {get('step')}"
         case "WorkerLost":
             return f"worker {where} lost: {get('summary')}" if get("root_cause") else None
         case "WorkerLeft":

@@ -18,7 +18,9 @@ BUNDLED = Path(__file__).parent.parent / "examples" / "data" / "mnist_6k.npz"
 
 def run_job(job: Path, config: Config) -> None:
     """Run a YAML job, or a user's script up to its end."""
-    sys.path.insert(0, str(job.resolve().parent if job.suffix == ".py" else Path.cwd()))
+    sys.path.insert(0, str(job.resolve().parent))
+    if job.suffix != ".py":
+        sys.path.insert(0, str(Path.cwd()))
     keras.utils.set_random_seed(config.seed)
     if job.suffix == ".py":
         sys.argv = [str(job)]

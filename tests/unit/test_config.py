@@ -152,8 +152,15 @@ def test_a_job_file_that_is_missing_is_named(tmp_path: Path) -> None:
 
 def test_a_script_needs_neither_model_nor_data(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
-    script.write_text("this is: never read as YAML [\n")
+    script.write_text("epochs: int = 7  # never read as YAML\n")
     assert load(script, ["epochs=2"]) == Config(name="train", epochs=2)
+
+
+def test_a_script_that_is_not_python_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import keras\nmodel = (\n")
+    with pytest.raises(ConfigError, match=r"train\.py, line 2: not Python"):
+        load(script)
 
 
 def test_a_script_takes_options_from_a_file_beside_it(tmp_path: Path) -> None:

@@ -178,7 +178,9 @@ def test_an_agent_that_was_told_to_stop_restarts_nothing_and_is_quiet(cause: Cau
 
 def test_a_worker_that_left_with_everybody_ends_the_slot_quietly() -> None:
     end = WorkerExit(ExitCode.TERMINATED, left=True, whole_job=True)
-    assert after_exit(end, AMPLE, None) == EndSlot(ExitCode.TERMINATED, "the whole job was told to stop", alarm=False)
+    assert after_exit(end, AMPLE, None) == EndSlot(
+        ExitCode.TERMINATED, "the whole job was told to stop", alarm=False, whole_job=True
+    )
 
 
 def test_the_same_failure_twice_is_a_bug_however_much_budget_is_left() -> None:
