@@ -75,6 +75,7 @@ def fault(job: jobs.Job, rank: int, number: int) -> dict[str, float]:
     formed = first("WorldFormed", lambda r: r.pid == started.get("worker_pid"))
     steps = [r for r in seen if r.event == "FirstStepDone" and r.generation == generation + 1]
     end = max(r.time for r in steps)
+    reached = max(int(r.get("step")) for r in seen if r.event == "CollectiveFailed")  # by the survivor
     sync_s = float(formed.get("phases_s")["sync"])
     return {
         "total": end - at,
@@ -83,7 +84,7 @@ def fault(job: jobs.Job, rank: int, number: int) -> dict[str, float]:
         "rendezvous": formed.time - started.time - sync_s,
         "sync": sync_s,
         "first step": end - formed.time,
-        "lost_steps": float(formed.get("lost_steps")),
+        "done again": float(reached - int(formed.get("step"))),
     }
 
 
@@ -157,7 +158,7 @@ def measure(rounds: int, stock_rounds: int) -> dict[str, Any]:
         "kill_s": spread([f["total"] for f in kill]),
         "kill_phases_s": phases,
         "phases_cover": spread(covered),
-        "steps_done_again_per_kill": spread([f["lost_steps"] for f in kill]),
+        "steps_done_again_per_kill": spread([f["done again"] for f in kill]),
         "freeze_s": spread([f["total"] for f in freeze]),
         "join_pause_s": spread(joins),
         "stock_kill": sorted(set(stock_kills)),

@@ -189,6 +189,7 @@ class Phase(IntEnum):
     VALIDATING = 7
     SAVING = 8
     ENDING = 9
+    AFTER = 10  # what the user's script does after training
 
 
 @dataclass(frozen=True, slots=True)

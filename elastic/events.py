@@ -81,11 +81,10 @@ class WorkerFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class CollectiveFailed(Event):
-    """A survivor noticed that a peer is gone, after `waited_s` in the collective."""
+    """A survivor that had completed `step` noticed that a peer is gone."""
 
     step: int
     error: str
-    waited_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +96,13 @@ class HostsChanged(Event):
 class WorldFormed(Event):
     """This worker is part of a new world, in sync with its peers.
 
-    `phases_s` are seconds by phase, in order; `lost_steps` were done before and are done again.
+    `phases_s` are seconds by phase, in order.
     """
 
     size: int
     root: int
     epoch: int
     step: int
-    lost_steps: int
     phases_s: dict[str, float] = field(default_factory=dict)
 
 

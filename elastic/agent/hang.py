@@ -65,7 +65,7 @@ def _limit(phase: Phase, limits: Limits, median_step_s: float) -> float | None:
             return limits.validation_s
         case Phase.SAVING:
             return limits.saving_s
-        case Phase.WAITING | Phase.ENTERING | Phase.SYNCING:
+        case Phase.WAITING | Phase.ENTERING | Phase.SYNCING | Phase.AFTER:
             return None
 
 

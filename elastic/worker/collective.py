@@ -6,7 +6,6 @@ ones, whose failure its wrapper then swallows. Here every failed Horovod op beco
 """
 
 import re
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -36,19 +35,15 @@ def is_lost_collective(error: BaseException) -> bool:
 
 
 @contextmanager
-def collectives(on_lost: Callable[[str, float], None] | None = None) -> Iterator[None]:
-    """Turn every failed Horovod op inside into `HorovodInternalError`.
-
-    `on_lost` is told the error's first line and how many seconds the block had run.
-    """
-    began = time.monotonic()
+def collectives(on_lost: Callable[[str], None] | None = None) -> Iterator[None]:
+    """Turn every failed Horovod op inside into `HorovodInternalError`; `on_lost` is told what it says."""
     try:
         yield
     except (tf.errors.OpError, HorovodInternalError) as error:
         if not is_lost_collective(error):
             raise
         if on_lost is not None:
-            on_lost(_first_line(error), time.monotonic() - began)
+            on_lost(_first_line(error))
         raise HorovodInternalError(_first_line(error)) from error
 
 

@@ -4,6 +4,7 @@ import logging
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import horovod.tensorflow as hvd
@@ -152,9 +153,8 @@ class _Fit:
         self._watch.lap("rendezvous")
         training, state = self._assemble(steps, go)
         try:
-            run(training.run, reset=lambda: self._reset(training, state), on_lost=lambda *a: self._lost(state, *a))(
-                state
-            )
+            reset, lost = partial(self._reset, training, state), partial(self._lost, state)
+            run(training.run, reset=reset, on_lost=lost)(state)
         except Drained as drained:
             self._leave(drained.whole_job)
         return self._done(training)
@@ -175,8 +175,8 @@ class _Fit:
         self._watch.lap("rendezvous")
         self._context.pulse.enter(Phase.SYNCING)
 
-    def _lost(self, state: TrainingState, error: str, waited_s: float) -> None:
-        self._context.emit(CollectiveFailed(state.at.step, error, round(waited_s, 6)))
+    def _lost(self, state: TrainingState, error: str) -> None:
+        self._context.emit(CollectiveFailed(state.at.step, error))
         self._watch.start()
 
     def _assemble(self, steps: Steps, go: Go | None) -> tuple[Training, TrainingState]:
@@ -222,6 +222,7 @@ class _Fit:
         if rank != 0:
             self._context.tell(Finished())
             sys.exit(ExitCode.GOAL_REACHED)
+        self._context.pulse.enter(Phase.AFTER)
         history: keras.callbacks.History = training.history
         return history
 

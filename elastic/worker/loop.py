@@ -22,7 +22,7 @@ def run(
     function: Callable[..., T],
     *,
     reset: Callable[[], Any] = reenter,
-    on_lost: Callable[[str, float], None] | None = None,
+    on_lost: Callable[[str], None] | None = None,
 ) -> Callable[..., T]:
     """Decorate `function(state, ...)` to be run in every world of an elastic job.
 
@@ -32,7 +32,7 @@ def run(
     Args:
         function: takes an `hvd.elastic` state first, and must not be the first to use a collective.
         reset: leaves the world and joins the next.
-        on_lost: hears of each lost collective: its error and the seconds spent in `function`.
+        on_lost: hears of each lost collective, what the error says.
     """
 
     @functools.wraps(function)

@@ -114,7 +114,6 @@ class Training:
                 root=agreed.root,
                 epoch=state.at.epoch,
                 step=state.at.step,
-                lost_steps=0,
                 phases_s=self._watch.laps(),
             )
         )

@@ -4,6 +4,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -72,6 +74,7 @@ def test_nothing_stays_when_the_launcher_is_killed(start: Start) -> None:
     assert not job.processes(), [p.cmdline() for p in job.processes()]
 
 
+@pytest.mark.chaos
 def test_a_dead_driver_is_started_again_from_the_newest_checkpoint(start: Start) -> None:
     job = start(MNIST, "epochs=6", "batch.per_worker=32", "commit.steps=20")
     job.wait(lambda r: r.event == "CheckpointWritten")
@@ -204,3 +207,21 @@ def test_a_hundred_kills_end_in_bit_equal_replicas(start: Start) -> None:
     hashed = job.of("WeightsHashed")
     assert [r.rank for r in sorted(hashed, key=lambda r: r.rank)] == [0, 1]
     assert len({(r.get("step"), r.get("sha256")) for r in hashed}) == 1
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+def test_ten_minutes_on_hogged_cores_raise_no_alarm(start: Start) -> None:
+    job = start(MNIST, *LONG)
+    job.wait_stepping(generation=1, workers=2)
+    hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+    try:
+        until = time.monotonic() + 600.0
+        while time.monotonic() < until:
+            assert not job.of("WorkerLost"), job.transcript()
+            time.sleep(1.0)
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+    assert {r.generation for r in job.of("WorldFormed")} == {1}

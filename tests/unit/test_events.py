@@ -17,10 +17,10 @@ def line(time: float, event: str = "Committed", **own: object) -> str:
 def test_a_fact_comes_back_with_who_saw_it(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "events.jsonl", host="node7", slot=3)
     log.rank, log.generation = 1, 4
-    log.emit(WorldFormed(size=2, root=0, epoch=1, step=30, lost_steps=0, phases_s={"sync": 0.25}))
+    log.emit(WorldFormed(size=2, root=0, epoch=1, step=30, phases_s={"sync": 0.25}))
     (record,) = read(log.path)
     assert (record.event, record.host, record.slot, record.rank, record.generation) == ("WorldFormed", "node7", 3, 1, 4)
-    assert record.fields == {"size": 2, "root": 0, "epoch": 1, "step": 30, "lost_steps": 0, "phases_s": {"sync": 0.25}}
+    assert record.fields == {"size": 2, "root": 0, "epoch": 1, "step": 30, "phases_s": {"sync": 0.25}}
     assert record.get("step") == 30
     assert record.get("absent", "default") == "default"
 
