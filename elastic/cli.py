@@ -46,7 +46,7 @@ def _root(
 @app.command()
 def run(job: Job, sets: Sets = None, run_dir: RunDirectory = None, config: Extra = None) -> None:
     """Train a job: start here. Exit code 0: goal reached, 1: failed, 2: configuration, 130/143: stopped."""
-    from elastic.config import load
+    from elastic.jobfile import load
     from elastic.launch.run import run_job
 
     raise typer.Exit(run_job(job, load(job, sets or (), config), run_dir, sets or [], config))
@@ -56,7 +56,7 @@ def run(job: Job, sets: Sets = None, run_dir: RunDirectory = None, config: Extra
 def worker(job: Job, sets: Sets = None, run_dir: RunDirectory = None, config: Extra = None) -> None:
     """Run one slot of a job: what a launcher such as horovodrun starts."""
     from elastic.agent.start import start
-    from elastic.config import dump, load
+    from elastic.jobfile import dump, load
 
     found = load(job, sets or (), config)
     raise typer.Exit(start(job, found.name, found.model_dump(mode="json", by_alias=True), dump(found), run_dir))

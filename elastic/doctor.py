@@ -5,6 +5,7 @@ same questions before it starts.
 """
 
 import importlib.util
+import json
 import platform
 import shutil
 import socket
@@ -64,9 +65,9 @@ def show(findings: list[Finding]) -> int:
 def _versions() -> list[Finding]:
     found = [Finding(Level.OK, "python", f"{platform.python_version()} ({sys.executable})")]
     for name in ("elastic-keras", "tensorflow", "keras", "horovod", "ray", "numpy"):
-        try:
-            found.append(Finding(Level.OK, name, version(name)))
-        except PackageNotFoundError:
+        if (installed := _version(name)) is not None:
+            found.append(Finding(Level.OK, name, installed))
+        else:
             found.append(Finding(Level.PROBLEM, name, "not installed", "install the project: `uv sync`"))
     return found
 
@@ -79,7 +80,26 @@ def _builds() -> list[Finding]:
     binding = list((Path(spec.origin).parent / "tensorflow").glob("mpi_lib*.so"))
     if not binding:
         return [Finding(Level.PROBLEM, "horovod", "built without TensorFlow", REINSTALL)]
+    built, here = _built_for(Path(spec.origin).parent / "metadata.json"), _version("tensorflow")
+    if built is not None and built != here:
+        found = f"built against TensorFlow {built}, but {here} is installed"
+        return [Finding(Level.PROBLEM, "horovod", found, REINSTALL)]
     return [Finding(Level.OK, "horovod's binding", binding[0].name)]
+
+
+def _built_for(metadata: Path) -> str | None:
+    """Return the TensorFlow that Horovod's build has noted, if it has."""
+    try:
+        return str(json.loads(metadata.read_text(encoding="utf-8"))["tensorflow"])
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 _PROBE = """

@@ -19,9 +19,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from elastic.agent.claim import claim
 from elastic.agent.hang import Hung, StepTimes, verdict
@@ -32,7 +30,7 @@ from elastic.agent.policy import Budget, Cause, EndSlot, WorkerExit, after_exit,
 from elastic.agent.process import WorkerProcess
 from elastic.agent.rendezvous import Rendezvous
 from elastic.agent.settings import Settings
-from elastic.agent.slot import Slot
+from elastic.agent.slot import Assignment
 from elastic.channel import Drain, Entered, Entering, Failed, Finished, Go, Left, Message, Phase, Prepare
 from elastic.events import (
     AgentStarted,
@@ -46,7 +44,6 @@ from elastic.events import (
     WorkerLost,
     WorkerStarted,
 )
-from elastic.rundir import RunDir
 
 if TYPE_CHECKING:
     from elastic.agent.keeper import Keeper
@@ -55,17 +52,6 @@ TICK_S = 0.25
 KEEP_S = 1.0
 DUMP_S = 0.3  # a hung worker's stacks are written before it is killed
 ORPHAN_DRAIN_S = 4.0  # what is left for a last checkpoint when the launcher is gone
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """What an agent is to do: a job, its configuration and where it keeps its files."""
-
-    job: Path
-    config: dict[str, Any]
-    run_dir: RunDir
-    slot: Slot
-    env: dict[str, str]
 
 
 class Agent:

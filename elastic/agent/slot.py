@@ -2,6 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elastic.rundir import RunDir
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,17 @@ class Slot:
     launcher: str
     env: dict[str, str]
     rendezvous: tuple[str, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What an agent is to do: a job, its configuration and where it keeps its files."""
+
+    job: Path
+    config: dict[str, Any]
+    run_dir: RunDir
+    slot: Slot
+    env: dict[str, str]
 
 
 def read_slot(environ: Mapping[str, str]) -> Slot:

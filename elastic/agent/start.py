@@ -7,14 +7,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from elastic.agent.agent import Agent, Assignment
+from elastic.agent.agent import Agent
 from elastic.agent.claim import Claimed, claim
 from elastic.agent.loop import Loop
 from elastic.agent.meeting import Meeting, meeting_of
 from elastic.agent.process import spawn
 from elastic.agent.rendezvous import Rendezvous
 from elastic.agent.settings import Settings
-from elastic.agent.slot import Slot, read_slot, without_launcher
+from elastic.agent.slot import Assignment, Slot, read_slot, without_launcher
 from elastic.errors import HostError
 from elastic.rundir import RunDir
 

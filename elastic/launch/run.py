@@ -12,9 +12,10 @@ from pathlib import Path
 import psutil
 
 from elastic import doctor
-from elastic.config import Config, dump
+from elastic.config import Config
 from elastic.errors import ConfigError, ExitCode
 from elastic.events import EventLog, JobFailed, JobStarted, JobStopped, Lines, Record, Tail
+from elastic.jobfile import dump
 from elastic.launch import horovodrun
 from elastic.launch.screen import Screen
 from elastic.launch.supervise import Done, Ended, GiveUp, after_launcher

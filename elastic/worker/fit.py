@@ -23,12 +23,13 @@ from elastic.worker.data import Source, as_source, split
 from elastic.worker.feed import Feed
 from elastic.worker.loop import run
 from elastic.worker.optimizer import Reduction, distribute
+from elastic.worker.parts import Drained, Parts
 from elastic.worker.saving import Saver
 from elastic.worker.scalars import Scalars
 from elastic.worker.stash import Stash
 from elastic.worker.step import Steps, build
 from elastic.worker.stopwatch import Stopwatch
-from elastic.worker.training import Drained, Parts, Training
+from elastic.worker.training import Training
 from elastic.worker.training_state import TrainingState
 from elastic.worker.warmup import warm_up
 

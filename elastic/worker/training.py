@@ -7,8 +7,6 @@ state that `sync` has made equal and from the signals that travel with each step
 
 import hashlib
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import horovod.tensorflow as hvd
@@ -16,12 +14,10 @@ import keras
 import numpy as np
 from horovod.common.exceptions import HostsUpdatedInterrupt
 
-from elastic.channel import Phase, Pulse
-from elastic.config import Config
+from elastic.channel import Phase
 from elastic.events import (
     Committed,
     EpochEnded,
-    Event,
     FirstStepDone,
     HostsChanged,
     JobFinished,
@@ -30,45 +26,15 @@ from elastic.events import (
     WorldFormed,
 )
 from elastic.worker import learning_rate, order
-from elastic.worker.callbacks import Callbacks
 from elastic.worker.collective import broadcast_bytes, dumps, gather_rows, loads, sum_arrays
 from elastic.worker.feed import Feed
-from elastic.worker.optimizer import Reduction, Signal
-from elastic.worker.saving import Saver
-from elastic.worker.step import Steps
+from elastic.worker.optimizer import Signal
+from elastic.worker.parts import Drained, Parts, plain_logs
 from elastic.worker.stopwatch import Stopwatch
 from elastic.worker.training_state import Stage, TrainingState
 
 PROGRESS_PERIOD_S = 1.0
 GATHER_LEAVERS_S = 0.5  # a job that is stopped has all its workers told within this time
-
-
-class Drained(Exception):
-    """This worker leaves after a completed step, because it was asked to."""
-
-    def __init__(self, whole_job: bool) -> None:
-        super().__init__("drained")
-        self.whole_job = whole_job
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What a training is made of."""
-
-    config: Config
-    model: keras.Model
-    feed: Feed
-    validation: Feed | None
-    validation_freq: int
-    steps: Steps
-    reduction: Reduction
-    callbacks: Callbacks
-    saver: Saver
-    pulse: Pulse
-    emit: Callable[[Event], None]
-    entered: Callable[[int, int, int], None]
-    draining: Callable[[], str | None]
-    say: Callable[[str], None]
 
 
 class Training:
@@ -327,9 +293,3 @@ class Training:
         self._p.emit(EpochEnded(epoch, state.at.step, state.at.samples, numbers, round(took, 3), hvd.size()))
         words = "  ".join(f"{k} {v:.4f}" for k, v in numbers.items())
         self._p.say(f"epoch {epoch + 1}/{self._p.config.epochs}  {words}  ({hvd.size()} workers, {took:.1f} s)")
-
-
-def plain_logs(logs: Any) -> dict[str, Any]:
-    """Return logs as floats (and lists, for metrics with several values)."""
-    arrays = {name: np.asarray(keras.ops.convert_to_numpy(value)) for name, value in logs.items()}
-    return {name: float(a) if a.ndim == 0 else a.tolist() for name, a in arrays.items()}

@@ -21,6 +21,8 @@ from enum import StrEnum
 
 import horovod.tensorflow as hvd
 
+from elastic.errors import ConfigError
+
 _has_been_in_a_world = False
 
 
@@ -92,5 +94,7 @@ def place() -> Place:
 
 def _init() -> None:
     global _has_been_in_a_world
+    if not hvd.gloo_built():
+        raise ConfigError("horovod was built without Gloo, which elastic training needs; see `elastic doctor`")
     hvd.init()
     _has_been_in_a_world = True

@@ -16,13 +16,13 @@ from typing import Any, Self
 
 import pytest
 
-from elastic.agent.agent import Agent, Assignment
+from elastic.agent.agent import Agent
 from elastic.agent.loop import Loop
 from elastic.agent.meeting import Meeting
 from elastic.agent.policy import Budget, Cause
 from elastic.agent.process import WorkerProcess
 from elastic.agent.settings import Settings
-from elastic.agent.slot import Slot
+from elastic.agent.slot import Assignment, Slot
 from elastic.channel import (
     Channel,
     Drain,

@@ -22,7 +22,7 @@ MAY_LOAD = {
 }
 
 # Who must know nothing of whom.
-BOTTOM = ("elastic.config", "elastic.events", "elastic.errors", "elastic.progress", "elastic.channel", "elastic.rundir")
+BOTTOM = tuple(f"elastic.{name}" for name in ["config", "jobfile", "events", "errors", "progress", "channel", "rundir"])
 ABOVE_BOTTOM = ("elastic.cli", "elastic.launch", "elastic.agent", "elastic.worker", "elastic.views", "elastic.chaos")
 FORBIDDEN = {
     **dict.fromkeys(BOTTOM, (*ABOVE_BOTTOM, "elastic.doctor", "elastic.examples")),

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elastic.config import Batch, Config, Data, dump, load, merge, parse_overrides
+from elastic.config import Batch, Config, Data
 from elastic.errors import ConfigError
+from elastic.jobfile import dump, load, merge, parse_overrides
 
 MINIMAL = "model: jobs:model\ndata: bundled\n"
 

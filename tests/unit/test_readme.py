@@ -12,8 +12,9 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from elastic.config import Budget, Config, load
+from elastic.config import Budget, Config
 from elastic.errors import ExitCode
+from elastic.jobfile import load
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

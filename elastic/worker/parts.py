@@ -1,0 +1,51 @@
+"""What a training is made of, and how it may end early."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+
+from elastic.channel import Pulse
+from elastic.config import Config
+from elastic.events import Event
+from elastic.worker.callbacks import Callbacks
+from elastic.worker.feed import Feed
+from elastic.worker.optimizer import Reduction
+from elastic.worker.saving import Saver
+from elastic.worker.step import Steps
+
+
+class Drained(Exception):
+    """This worker leaves after a completed step, because it was asked to."""
+
+    def __init__(self, whole_job: bool) -> None:
+        super().__init__("drained")
+        self.whole_job = whole_job
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a training is made of."""
+
+    config: Config
+    model: keras.Model
+    feed: Feed
+    validation: Feed | None
+    validation_freq: int
+    steps: Steps
+    reduction: Reduction
+    callbacks: Callbacks
+    saver: Saver
+    pulse: Pulse
+    emit: Callable[[Event], None]
+    entered: Callable[[int, int, int], None]
+    draining: Callable[[], str | None]
+    say: Callable[[str], None]
+
+
+def plain_logs(logs: Any) -> dict[str, Any]:
+    """Return logs as floats (and lists, for metrics with several values)."""
+    arrays = {name: np.asarray(keras.ops.convert_to_numpy(value)) for name, value in logs.items()}
+    return {name: float(a) if a.ndim == 0 else a.tolist() for name, a in arrays.items()}
