@@ -236,10 +236,9 @@ class Agent:
         self._listen(worker)
         self._loop.unwatch(worker.channel.sock)
         self._output.detach(self._loop, worker)
-        step = worker.pulse.read().step
         beat = worker.pulse.read()
         since = self._loop.now() - (beat.heartbeat if self._hung and self._hung.frozen else beat.since)
-        end = self._facts(worker, worker.reap(), step)
+        end = self._facts(worker.reap())
         self._worker = None
         cause = cause_of(end)
         budget = self._budgets.get(cause, Budget(0, 1.0)).after(self._loop.now())
@@ -253,11 +252,15 @@ class Agent:
         else:
             self._start_worker(None)
 
-    def _facts(self, worker: WorkerProcess, code: int, step: int) -> WorkerExit:
+    def _facts(self, code: int) -> WorkerExit:
         failed, left = self._said.get(Failed), self._said.get(Left)
         before, self._last_failure = self._last_failure, failed if isinstance(failed, Failed) else None
-        same = isinstance(failed, Failed) and before is not None and before.traceback == failed.traceback
-        same = same and isinstance(failed, Failed) and failed.step == 0
+        same = (
+            isinstance(failed, Failed)
+            and failed.step == 0
+            and before is not None
+            and before.traceback == failed.traceback
+        )
         return WorkerExit(
             code=code,
             finished=Finished in self._said,

@@ -12,7 +12,7 @@ import json
 import os
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from elastic.agent.process import WorkerProcess, fds_of, spawn
 from elastic.channel import Prepare, Ready
 from elastic.events import Sink, StandbyLost, StandbyReady
 
-LOG_LIMIT = 1 << 16
+CHUNK = 1 << 16
 
 
 @dataclass
@@ -32,7 +32,6 @@ class Standby:
 
     worker: WorkerProcess
     ready: Ready | None = None
-    said: bytearray = field(default_factory=bytearray)
 
 
 class Keeper:
@@ -148,15 +147,13 @@ class Keeper:
     def _pump(self, standby: Standby, fd: int) -> Callable[[], None]:
         def pump() -> None:
             try:
-                data = os.read(fd, LOG_LIMIT)
+                data = os.read(fd, CHUNK)
             except BlockingIOError:
                 return
             if not data:
                 self._loop.unwatch(fd)
             with contextlib.suppress(OSError), self._log.open("ab") as file:
                 file.write(data)
-            standby.said += data
-            del standby.said[:-LOG_LIMIT]
 
         return pump
 
