@@ -6,9 +6,8 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from elastic.channel import Channel, Message, Pulse
 
@@ -31,7 +30,6 @@ class WorkerProcess:
     outputs: tuple[int, int]
     exit_code: Callable[[], int]
     source: str = "cold"
-    started: float = field(default_factory=time.monotonic)
 
     def send(self, message: Message) -> bool:
         """Send it a message; False when it is gone."""

@@ -72,7 +72,7 @@ class Training:
 
     def _settle(self, state: TrainingState) -> None:
         p, agreed = self._p, state.agreement
-        p.entered(hvd.rank(), hvd.size(), agreed.generation)
+        p.entered(hvd.rank(), hvd.size(), state.generation)
         self._watch.lap("sync")
         p.emit(
             WorldFormed(

@@ -41,7 +41,6 @@ class Agreement:
     """What a sync came to."""
 
     root: int
-    generation: int
     resumed: bool  # training had begun before this world
 
 
@@ -77,7 +76,7 @@ class TrainingState(KerasState):
         self.stash: Stash | None = None
         self.holds_state = False
         self.callbacks = callbacks
-        self.agreement = Agreement(root=0, generation=0, resumed=False)
+        self.agreement = Agreement(root=0, resumed=False)
         self._steps = steps
         self._store = store
         self._emit = emit
@@ -114,7 +113,7 @@ class TrainingState(KerasState):
             self._take_objects(loads(packed))
         self.holds_state = True
         self.generation = max(row[-1] for row in rows) + 1
-        self.agreement = Agreement(root, self.generation, resumed=standings[root] > _NOTHING)
+        self.agreement = Agreement(root, resumed=standings[root] > _NOTHING)
 
     def _standing(self) -> tuple[int, ...]:
         """Return what this worker brings to a sync, as numbers to compare from left to right."""

@@ -16,7 +16,6 @@ dead one; the environment is stale, and peers wait at the rendezvous.
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 import horovod.tensorflow as hvd
@@ -34,17 +33,7 @@ class Entry(StrEnum):
     ALONE = "alone"
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where this process stands in the world."""
-
-    rank: int
-    size: int
-    local_rank: int
-    local_size: int
-
-
-def enter(entry: Entry, env: Mapping[str, str]) -> Place:
+def enter(entry: Entry, env: Mapping[str, str]) -> None:
     """Join the world of a slot; returns when all members have met.
 
     Args:
@@ -61,7 +50,6 @@ def enter(entry: Entry, env: Mapping[str, str]) -> Place:
             os.environ["HOROVOD_ELASTIC"] = elastic
     else:
         _init()
-    return place()
 
 
 def visit_own_world() -> None:
@@ -70,26 +58,20 @@ def visit_own_world() -> None:
     leave()
 
 
-def reenter() -> Place:
+def reenter() -> None:
     """Leave the world and join the next one that the rendezvous makes."""
     leave()
-    return rejoin()
+    rejoin()
 
 
-def rejoin() -> Place:
+def rejoin() -> None:
     """Join the next world that the rendezvous makes, having left the last one."""
     _init()
-    return place()
 
 
 def leave() -> None:
     """Leave the world; pending collectives of the peers fail."""
     hvd.shutdown()
-
-
-def place() -> Place:
-    """Return where this process stands now."""
-    return Place(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
 
 
 def _init() -> None:
