@@ -4,8 +4,8 @@ Theory of operation. The agent starts every worker the same way: as a process th
 to `Prepare` and then, at once or much later, to `Go`. A worker that was told to go at once is a
 cold start; one that waits in between is a standby. Messages are JSON, one a line, over a Unix
 socket pair; the end of the stream means that the other side is gone. The worker's direction:
-`Ready` (prepared, waits for `Go`), `Entering` (about to join a world), `Entered`, and `Failed`
-or `Finished` or `Left` before it ends.
+`Ready` (prepared, waits for `Go`), `Entering` (about to join a world), `Entered`, `AskAhead` (see
+`agent.ahead`), and `Failed` or `Finished` or `Left` before it ends.
 
 The pulse is one page of memory that both map: the worker writes what it is doing and how far it
 is, the agent reads it when it likes. Writing costs a microsecond and wakes nobody, so it can be
@@ -36,7 +36,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Prepare(Message):
-    """Agent: load this job. `level`: how far a standby warms up; `quiet`: others tell of the epochs."""
+    """Agent: load this job. `level`: how far it warms up before it goes; `quiet`: others tell of the epochs."""
 
     job: str
     config: dict[str, Any]
@@ -87,6 +87,28 @@ class Entered(Message):
     rank: int
     size: int
     generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskAhead(Message):
+    """Worker: the set of hosts has changed; find out about the next world while this one trains on."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answered(Message):
+    """Agent: the launcher has made the next world (what follows on `AskAhead`)."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class NextWorldReady(Message):
+    """Agent: everybody that the next world waits for is there (or, `late`, will not come)."""
+
+    generation: int
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)

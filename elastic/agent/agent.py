@@ -21,6 +21,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from elastic.agent.ahead import Ahead
 from elastic.agent.claim import claim
 from elastic.agent.hang import Hung, StepTimes, verdict
 from elastic.agent.loop import Loop
@@ -31,7 +32,7 @@ from elastic.agent.process import WorkerProcess
 from elastic.agent.rendezvous import Rendezvous
 from elastic.agent.settings import Settings
 from elastic.agent.slot import Assignment
-from elastic.channel import Drain, Entered, Entering, Failed, Finished, Go, Left, Message, Phase, Prepare
+from elastic.channel import AskAhead, Drain, Entered, Entering, Failed, Finished, Go, Left, Message, Phase, Prepare
 from elastic.events import (
     AgentStarted,
     DrainRequested,
@@ -82,6 +83,7 @@ class Agent:
         self._loop = loop
         self._meeting = meeting
         self._rendezvous = rendezvous
+        self._ahead = Ahead(rendezvous, settings.join_s) if rendezvous is not None else None
         self._spawn = spawn
         self._summarise = summarise
         slot = assignment.slot
@@ -111,6 +113,8 @@ class Agent:
         self._events.emit(AgentStarted(self._a.slot.launcher))
         self._start_worker(first)
         self._keep()
+        if self._ahead is not None:
+            self._loop.watch(self._ahead.fd, self._pass_news)
         self._loop.every(TICK_S, self.tick)
         self._loop.every(KEEP_S, self._keep)
         code = self._loop.run()
@@ -133,6 +137,8 @@ class Agent:
         if self._hung is not None or worker.pulse.read().phase in (Phase.STARTING, Phase.WAITING, Phase.ENTERING):
             worker.kill()  # it holds no step to finish
             return
+        if self._rendezvous is not None:
+            self._rendezvous.abandon()
         worker.send(Drain(signal.Signals(number).name))
         self._kill_at = self._loop.now() + (within_s if within_s is not None else self._settings.drain_s)
 
@@ -191,12 +197,17 @@ class Agent:
 
     def _cold(self) -> WorkerProcess:
         worker = self._spawn(self._a.env)
-        worker.send(self._prepare(standby=False))
+        worker.send(self._prepare(self._settings.level if self._has_time_to_warm_up() else "off", standby=False))
         return worker
 
-    def _prepare(self, *, standby: bool) -> Prepare:
+    def _has_time_to_warm_up(self) -> bool:
+        """Tell whether the others train on while this slot's first worker comes up."""
+        if self._ahead is None or self._rendezvous is None or self._rendezvous.launched_env_used:
+            return False
+        return self._ahead.awaited()
+
+    def _prepare(self, level: str, *, standby: bool) -> Prepare:
         a = self._a
-        level = self._settings.level if standby else "off"
         quiet = a.slot.launcher == "elastic run"
         return Prepare(str(a.job), a.config, str(a.run_dir.path), standby, level, quiet)
 
@@ -209,7 +220,7 @@ class Agent:
             if lock is None:
                 return
             log = self._a.run_dir.logs / f"standby-{self._a.slot.host}.log"
-            prepare, size = self._prepare(standby=True), self._settings.standbys
+            prepare, size = self._prepare(self._settings.level, standby=True), self._settings.standbys
             from elastic.agent.keeper import Keeper  # not before the slot's worker is on its way
 
             self._keeper = Keeper(self._loop, self._meeting, lock, self._events, prepare, self._a.env, size, log)
@@ -229,6 +240,15 @@ class Agent:
                 self._said.pop(Entering, None)
                 self._generation = message.generation
                 self._events.rank, self._events.generation = message.rank, message.generation
+            elif isinstance(message, AskAhead) and self._ahead is not None:
+                self._ahead.ask(message.generation, leads=self._events.rank == 0)
+
+    def _pass_news(self) -> None:
+        """Tell the worker what has become of the next world; it knows which generation that concerns."""
+        assert self._ahead is not None
+        for message in self._ahead.news():
+            if self._worker is not None:
+                self._worker.send(message)
 
     def _on_death(self, worker: WorkerProcess) -> None:
         self._loop.unwatch(worker.pidfd)
@@ -289,6 +309,8 @@ class Agent:
             )
 
     def _end(self, decision: EndSlot) -> None:
+        if self._rendezvous is not None:
+            self._rendezvous.abandon()
         if decision.alarm:
             slot = self._a.slot
             self._events.emit(SlotGaveUp(decision.reason, decision.bug, decision.code))

@@ -15,7 +15,10 @@ request passes through unchanged, but for two:
   of answering that there is none.
 
 The driver ends no round without this slot, and only this agent speaks for the slot; so an answer
-stays valid until the worker has shown up.
+stays valid until the worker has shown up. There is one exception: a round that lacks a member for
+good. Whoever knows that (an agent whose slot ends, or that asks anew) leaves a mark in the
+launcher's store, which is emptied for each round; who finds it asks anew too, and whoever waits
+for peers' addresses is told that there are none.
 """
 
 import contextlib
@@ -29,6 +32,8 @@ TRY_S = 0.1
 CONNECT_S = 3.0
 _ASK = "/rank_and_size/"
 _PEERS = ("/global/", "/local_", "/cross_")
+_ABANDONED = "/elastic/abandoned"
+_LOOK_FOR_MARK = 20  # polls
 _NOT_FOUND = b"HTTP/1.0 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -46,10 +51,12 @@ class Rendezvous:
     Args:
         address, port: where the launcher listens.
         hold_s: how long a request for a peer's address waits for the peer.
+        slot: this slot's `HOST:LOCAL_RANK`, as the launcher knows it.
     """
 
-    def __init__(self, address: str, port: int, hold_s: float) -> None:
+    def __init__(self, address: str, port: int, hold_s: float, slot: str = "") -> None:
         self._upstream = (address, port)
+        self._slot = slot
         self._hold_s = hold_s
         self._lock = threading.Lock()
         self._question: _Question | None = None
@@ -79,6 +86,43 @@ class Rendezvous:
         """Whether the driver has said that this slot is no longer part of the job."""
         return self._removed
 
+    def ask(self) -> tuple[int, int] | None:
+        """Ask the driver for this slot's place in the next world, ahead of the worker; wait for the answer.
+
+        Returns:
+            Rank and size, (-1, -1) when the slot is not part of it; None when there is no answer.
+        """
+        question = self._pose(_request("GET", f"{_ASK}{self._slot}"))
+        question.done.wait()
+        words = question.answer.partition(b"\r\n\r\n")[2].split(b",")
+        try:
+            return int(words[0]), int(words[1])
+        except (ValueError, IndexError):
+            return None
+
+    def abandon(self) -> None:
+        """Let nobody wait for the round that this slot's worker was to enter, if it has not shown up in it."""
+        with self._lock:
+            question, launched = self._question, not self._shown_up
+            if self._removed or not (launched or (question is not None and question.done.is_set())):
+                return
+            self._question = None
+        with contextlib.suppress(OSError):
+            self.put(_ABANDONED, b"1")
+
+    def abandoned(self) -> bool:
+        """Tell whether the present round lacks somebody for good."""
+        return self.get(_ABANDONED) is not None
+
+    def put(self, path: str, value: bytes) -> None:
+        """Leave something in the launcher's store, until the next round."""
+        self._pass_on(_request("PUT", path, value))
+
+    def get(self, path: str) -> bytes | None:
+        """Return what lies in the launcher's store, or None."""
+        head, _, body = self._pass_on(_request("GET", path)).partition(b"\r\n\r\n")
+        return body if b" 200 " in head.partition(b"\r\n")[0] else None
+
     def _accept(self) -> None:
         while True:
             try:
@@ -105,12 +149,27 @@ class Rendezvous:
                         self._shown_up, self._question = True, None
                 client.sendall(response)
 
-    def _ask(self, client: socket.socket, request: bytes) -> bytes:
+    def _pose(self, request: bytes) -> _Question:
+        """Return the round's question, asked now if it has not been."""
+        known = self._question
+        lost = known is not None and known.done.is_set() and self._is_abandoned()
         with self._lock:
+            if lost and self._question is known:
+                self._question = None
             question = self._question
             if question is None:
                 question = self._question = _Question()
                 threading.Thread(target=self._wait_for_driver, args=(question, request), daemon=True).start()
+        return question
+
+    def _is_abandoned(self) -> bool:
+        try:
+            return self.abandoned()
+        except OSError:
+            return False
+
+    def _ask(self, client: socket.socket, request: bytes) -> bytes:
+        question = self._pose(request)
         while not question.done.wait(0.05):
             if _is_gone(client):
                 return b""
@@ -124,15 +183,17 @@ class Rendezvous:
     def _wait_for_driver(self, question: _Question, request: bytes) -> None:
         with contextlib.suppress(OSError):
             question.answer = self._pass_on(request)
-        if question.answer.partition(b"\r\n\r\n")[2].startswith(b"-1"):
-            self._removed = True
+        self._removed = question.answer.partition(b"\r\n\r\n")[2].startswith(b"-1")
         question.done.set()
 
     def _hold(self, client: socket.socket, request: bytes) -> bytes:
-        deadline = time.monotonic() + self._hold_s
+        deadline, polls = time.monotonic() + self._hold_s, 0
         while True:
             response = self._pass_on(request)
             if b" 404 " not in response.partition(b"\r\n")[0] or time.monotonic() > deadline:
+                return response
+            polls += 1
+            if polls % _LOOK_FOR_MARK == 0 and self.abandoned():
                 return response
             if _is_gone(client):
                 return b""
@@ -159,6 +220,10 @@ class Rendezvous:
             while data := upstream.recv(1 << 16):
                 parts.append(data)
         return b"".join(parts)
+
+
+def _request(method: str, path: str, body: bytes = b"") -> bytes:
+    return f"{method} {path} HTTP/1.0\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 def _read_request(client: socket.socket) -> bytes:

@@ -70,7 +70,7 @@ def _look_after(
     assignment = Assignment(job, config, run_dir, slot, env)
     rendezvous = None
     if slot.rendezvous is not None:
-        rendezvous = Rendezvous(*slot.rendezvous, hold_s=settings.join_s)
+        rendezvous = Rendezvous(*slot.rendezvous, hold_s=settings.join_s, slot=f"{slot.host}:{slot.local_rank}")
         rendezvous.open()
     agent = Agent(assignment, settings, Loop(), meeting, rendezvous, spawn, _summary_of(run_dir))
     return agent.run(found.worker if found is not None else None)

@@ -15,6 +15,7 @@ from elastic.errors import ExitCode
 from elastic.events import Event, EventLog
 from elastic.rundir import RunDir
 from elastic.worker import process
+from elastic.worker.next_world import NextWorld
 
 HEARTBEAT_PERIOD_S = 0.5
 
@@ -33,6 +34,7 @@ class Context:
     began: float = field(default_factory=time.monotonic)
     draining: str | None = None
     go: Go | None = None
+    next_world: NextWorld = field(default_factory=NextWorld)
     in_collective: Callable[[], bool] = lambda: False
     _events: EventLog | None = None
 
@@ -71,6 +73,7 @@ class Context:
         self.go = go
         self._events = EventLog(self.run_dir.events, host=go.host, slot=go.slot)
         self._events.generation = go.generation
+        self.next_world = NextWorld(self.tell)
         threading.Thread(target=self._listen, args=(self.channel,), name="agent", daemon=True).start()
         return go
 
@@ -82,6 +85,8 @@ class Context:
             for message in messages:
                 if isinstance(message, Drain):
                     self.draining = message.reason
+                else:
+                    self.next_world.hear(message)
 
     def drain(self) -> None:
         """Leave after the step in progress; at once where there is none."""

@@ -146,7 +146,7 @@ class _Fit:
         self._validation = Feed(request.validation) if request.validation is not None else None
         steps = Steps(request.model, self._reduction)
         context.in_collective = steps.in_collective
-        if context.standby and context.level == "step":
+        if context.level == "step":
             warm_up(request.model, steps, self._reduction, (self._feed, self._validation), self._config)
         go = context.wait_for_slot()
         self._watch.start()
@@ -207,6 +207,7 @@ class _Fit:
             emit=context.emit,
             entered=context.entered,
             draining=lambda: context.draining,
+            next_world=context.next_world,
             say=print if request.verbose and not context.quiet else lambda _: None,
         )
         return Training(parts, self._watch), state

@@ -27,9 +27,10 @@ import tensorflow as tf
 class Signal(IntEnum):
     """What a worker may tell all others with its gradients; each is a count of who raised it."""
 
-    HOSTS_CHANGED = 0
+    HOSTS_CHANGED = 0  # the next world is to be made (see `agent.ahead`)
     DRAIN = 1  # this worker is to leave
     LEAVE = 2  # rank 0: whoever is to leave does so after this step
+    NEXT_WORLD = 3  # rank 0: the next world's newcomers are there, all go over after this step
 
 
 @dataclass(eq=False)

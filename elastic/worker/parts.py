@@ -12,6 +12,7 @@ from elastic.config import Config
 from elastic.events import Event
 from elastic.worker.callbacks import Callbacks
 from elastic.worker.feed import Feed
+from elastic.worker.next_world import NextWorld
 from elastic.worker.optimizer import Reduction
 from elastic.worker.saving import Saver
 from elastic.worker.step import Steps
@@ -42,6 +43,7 @@ class Parts:
     emit: Callable[[Event], None]
     entered: Callable[[int, int, int], None]
     draining: Callable[[], str | None]
+    next_world: NextWorld
     say: Callable[[str], None]
 
 

@@ -52,6 +52,7 @@ class Training:
         self._epoch_began = 0.0
         self._last_step_at: float | None = None
         self._leave_since: float | None = None
+        self._told = 0
 
     def run(self, state: TrainingState) -> None:
         """Train until the goal is reached, from wherever the state is."""
@@ -66,8 +67,10 @@ class Training:
         return self._p.callbacks.history
 
     def before_reset(self, state: TrainingState) -> None:
-        """Forget what the next rendezvous makes stale."""
-        state.hosts_changed = False
+        """Forget what the next rendezvous makes stale: news of hosts too, unless that world was made before it."""
+        if not self._p.next_world.asked:
+            state.hosts.settle(state.hosts.told)
+        self._p.next_world.forget()
         self._p.pulse.enter(Phase.ENTERING)
 
     def _settle(self, state: TrainingState) -> None:
@@ -125,7 +128,7 @@ class Training:
         p, index = self._p, state.at.epoch_step
         p.callbacks.call("on_train_batch_begin", index)
         self._scale_learning_rate(state.at.step)
-        self._raise_signals([float(state.hosts_changed), float(p.draining() is not None), float(self._time_to_leave())])
+        self._raise_signals(self._signals(state))
         p.pulse.enter(Phase.STEPPING if self._traced else Phase.COMPILING)
         logs, seen = p.steps.train(batches)
         self._traced = True
@@ -143,6 +146,15 @@ class Training:
         if every and state.at.epoch_step % every == 0:
             self._commit(state)
 
+    def _signals(self, state: TrainingState) -> list[float]:
+        """Return what this worker tells all others with its next step (see `optimizer.Signal`)."""
+        p, hosts = self._p, state.hosts
+        self._told = hosts.told
+        # A newcomer that is on its way is let come first, but for one that may have been taken away.
+        changed = p.next_world.late or (hosts.open and (hosts.removed or not p.next_world.asked))
+        drain = p.draining() is not None
+        return [float(changed), float(drain), float(self._time_to_leave()), float(p.next_world.ready)]
+
     def _obey(self, state: TrainingState, seen: Any) -> None:
         """Act on the workers' signals, which all of them saw after this same step."""
         leaving = round(float(seen[Signal.DRAIN]))
@@ -155,7 +167,11 @@ class Training:
             self._hash_weights(state)
             if leaving == hvd.size() or self._raised[Signal.DRAIN]:
                 raise Drained(whole_job=leaving == hvd.size())
-        self._p.emit(HostsChanged(state.at.step))
+        elif not seen[Signal.NEXT_WORLD]:
+            self._p.emit(HostsChanged(state.at.step))
+            state.hosts.settle(self._told)
+            if self._p.next_world.ask(state.generation):
+                return  # and train on until it is there
         self._watch.start()
         raise HostsUpdatedInterrupt(False)
 
@@ -230,6 +246,7 @@ class Training:
     def _finish(self, state: TrainingState) -> None:
         """Record the goal as reached, then leave together: nobody may miss it."""
         p = self._p
+        p.next_world.settle()
         if p.config.epochs > 0:
             p.model.optimizer.finalize_variable_values(p.model.trainable_weights)
         p.pulse.enter(Phase.SAVING)

@@ -25,6 +25,7 @@ from elastic.worker.stash import Stash, assign_bytes
 from elastic.worker.state import KerasState, assign_all, exchange
 from elastic.worker.step import Steps
 
+_REMOVED = 1  # of Horovod's HostUpdateResult
 _NOTHING = (0, 0, 0, 0, 0, 0)  # the standing of a worker that has only just begun
 
 
@@ -34,6 +35,37 @@ class Stage(IntEnum):
     NEW = 0  # callbacks have not been told of it
     BEGUN = 1
     TRAINED = 2  # all steps done, their metrics averaged; validation is next
+
+
+@dataclass(slots=True)
+class HostNews:
+    """The launcher's news of changed hosts: counted where they come in, settled by the training loop.
+
+    Attributes:
+        told: how often there was news.
+        settled: how much of it the world in training, or the one being made, takes into account.
+        removed: hosts were taken away by what is not settled.
+    """
+
+    told: int = 0
+    settled: int = 0
+    removed: bool = False
+
+    def hear(self, removed: bool) -> None:
+        """Note news."""
+        self.removed = self.removed or removed
+        self.told += 1
+
+    @property
+    def open(self) -> bool:
+        """Whether there is unsettled news."""
+        return self.told > self.settled
+
+    def settle(self, told: int) -> None:
+        """Note that the first `told` pieces of news are taken into account."""
+        self.settled = max(self.settled, told)
+        if not self.open:
+            self.removed = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +87,7 @@ class TrainingState(KerasState):
         remembered: callback state that the last sync brought.
         generation: number of the world, agreed by its members; 0 before the first.
         stash: where to put the state by between two worlds, if there is an agent.
-        hosts_changed: set (from Horovod's notification thread) when the launcher has news.
+        hosts: what the launcher has told of changes of the set of hosts.
     """
 
     def __init__(
@@ -72,7 +104,7 @@ class TrainingState(KerasState):
         self.last_logs: dict[str, Any] = {}
         self.remembered: list[Any] = []
         self.generation = 0
-        self.hosts_changed = False
+        self.hosts = HostNews()
         self.stash: Stash | None = None
         self.holds_state = False
         self.callbacks = callbacks
@@ -90,11 +122,11 @@ class TrainingState(KerasState):
         self._steps.take_back()
 
     def on_hosts_updated(self, timestamp: int, update_res: Any) -> None:
-        """Note the launcher's news; the next step tells all workers."""
-        self.hosts_changed = True
+        """Note the launcher's news (on Horovod's notification thread); the next step tells all workers."""
+        self.hosts.hear(bool(int(update_res or 0) & _REMOVED))
 
     def on_reset(self) -> None:
-        """Nothing is stale: `hosts_changed` was cleared before the rendezvous, not after it."""
+        """Nothing is stale: the news was settled before the rendezvous, not after it."""
 
     def commit(self) -> None:
         """Nothing to copy, and host changes travel with every step."""

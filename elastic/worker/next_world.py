@@ -1,0 +1,56 @@
+"""What this worker knows of the world that is to follow, while it trains in the present one.
+
+The other side of `agent.ahead`: the training loop asks through `ask`, the agent's answers come in
+on the thread that listens to it.
+"""
+
+import threading
+from collections.abc import Callable
+
+from elastic.channel import Answered, AskAhead, Message, NextWorldReady
+
+ANSWER_S = 5.0
+
+
+class NextWorld:
+    """One a process; forgets at each change of worlds.
+
+    Args:
+        tell: sends the agent a message; None without an agent.
+    """
+
+    def __init__(self, tell: Callable[[Message], None] | None = None) -> None:
+        self._tell = tell
+        self._generation = 0
+        self._answered = threading.Event()
+        self.asked = False
+        self.ready = False
+        self.late = False
+
+    def ask(self, generation: int) -> bool:
+        """Have the next world made while `generation` trains; False when there is no agent to do so."""
+        if self._tell is None:
+            return False
+        self.forget()
+        self.asked, self._generation = True, generation
+        self._tell(AskAhead(generation))
+        return True
+
+    def hear(self, message: Message) -> None:
+        """Take what the agent says; what concerns another generation is dropped."""
+        match message:
+            case Answered(generation) if generation == self._generation:
+                self._answered.set()
+            case NextWorldReady(generation, late) if generation == self._generation:
+                self.ready, self.late = not late, late
+
+    def settle(self) -> None:
+        """Wait until the launcher has answered what was asked: a slot that ends must not have a question open."""
+        if self.asked:
+            self._answered.wait(ANSWER_S)
+
+    def forget(self) -> None:
+        """The present world ends."""
+        self._generation = 0
+        self.asked = self.ready = self.late = False
+        self._answered.clear()
