@@ -195,6 +195,7 @@ def test_one_drained_agent_of_two_hosts_costs_no_step(start: Start) -> None:
 @pytest.mark.timeout(3600)
 def test_a_hundred_kills_end_in_bit_equal_replicas(start: Start) -> None:
     job = start(MNIST, "epochs=100000", "batch.per_worker=32", "restart.crash.limit=1000", "restart.reentry.limit=1000")
+    job.wait_stepping(generation=1, workers=2)
     for i in range(100):
         generation = job.generation()
         job.wait(lambda r, g=generation: r.event == "FirstStepDone" and r.generation >= g, count=2)
