@@ -3,9 +3,10 @@
 `jobfile` reads them from YAML and the command line.
 """
 
+from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 KERAS_DATASETS = (
     "boston_housing",
@@ -177,6 +178,14 @@ class Restart(Section):
     reentry: Budget = Budget(limit=10, window_s=60)
     user_code: Budget = Budget(limit=3, window_s=300)
     preempted: Budget = Budget(limit=10, window_s=300)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _completed(cls, value: Any, info: ValidationInfo) -> Any:
+        """Take what a budget does not say from its default."""
+        if isinstance(value, Mapping) and info.field_name is not None:
+            return cls.model_fields[info.field_name].default.model_dump() | dict(value)
+        return value
 
 
 class Job(Section):

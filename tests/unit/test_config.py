@@ -287,3 +287,9 @@ def test_a_dump_has_the_keys_that_users_write() -> None:
     text = dump(Config(batch=Batch(global_=64)))
     assert "  global: 64\n" in text
     assert "global_" not in text
+
+
+def test_half_a_budget_takes_the_other_half_from_its_default() -> None:
+    config = Config.model_validate({"restart": {"crash": {"limit": 9}, "hang": {"window_s": 7}}})
+    assert (config.restart.crash.limit, config.restart.crash.window_s) == (9, 60)
+    assert (config.restart.hang.limit, config.restart.hang.window_s) == (3, 7)
