@@ -167,9 +167,10 @@ class _Fit:
         self._context.pulse.enter(Phase.SYNCING)
 
     def _reset(self, training: Training, state: TrainingState) -> None:
+        self._context.pulse.enter(Phase.SAVING)
+        state.put_by()  # first of all: this may be the last worker that holds the state
         training.before_reset(state)
         world.leave()
-        state.put_by()
         self._watch.lap("leave")
         self._context.tell(Entering())
         world.rejoin()

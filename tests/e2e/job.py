@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 
+from elastic.channel import Pulse
 from elastic.events import Record, Tail
 from elastic.rundir import RunDir
 
@@ -123,6 +124,21 @@ class Job:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+
+
+def pulse_of(pid: int) -> Pulse:
+    """Return the pulse page of a worker process, to be closed.
+
+    Raises:
+        ProcessLookupError: when there is no such process any more.
+    """
+    try:
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            if "elastic-pulse" in str(fd.readlink()):
+                return Pulse(os.open(fd, os.O_RDWR))
+    except FileNotFoundError:
+        pass
+    raise ProcessLookupError(pid)
 
 
 def start(
