@@ -1,4 +1,4 @@
-"""The command line: `elastic run | worker | doctor`."""
+"""The command line: `elastic run | worker | audit | doctor`."""
 
 import sys
 from pathlib import Path
@@ -60,6 +60,26 @@ def worker(job: Job, sets: Sets = None, run_dir: RunDirectory = None, config: Ex
 
     found = load(job, sets or (), config)
     raise typer.Exit(start(job, found.name, found.model_dump(mode="json", by_alias=True), dump(found), run_dir))
+
+
+@app.command()
+def audit(
+    run_dir: Annotated[Path, typer.Argument(help="The run directory of a job that ran with audit: true.")],
+) -> None:
+    """Prove from the workers' records that every sample was used once an epoch; exit code 1 if not."""
+    from elastic.rundir import RunDir
+    from elastic.views.audit import audit as judge
+    from elastic.views.audit import tell
+
+    folder = RunDir(run_dir).audit
+    if not any(folder.glob("*.jsonl")):
+        raise ConfigError(f"{folder}: no records; run the job with audit: true (--set audit=true) to have them written")
+    try:
+        found = judge(folder)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    typer.echo("\n".join(tell(found)))
+    raise typer.Exit(ExitCode.GOAL_REACHED if found.exact else ExitCode.FAILED)
 
 
 @app.command()

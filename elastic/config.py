@@ -220,6 +220,7 @@ class Config(Section):
     commit: Commit = Commit()
     checkpoint: Checkpoint = Checkpoint()
     tensorboard: bool = True
+    audit: bool = False
     network: Network = Network()
     standby: Standby = Standby()
     hang: Hang = Hang()

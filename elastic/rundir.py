@@ -4,6 +4,7 @@ config.yaml     the configuration as resolved
 events.jsonl    one typed fact a line
 checkpoints/    durable state, newest last
 tensorboard/    scalars
+audit/          with `audit: true`, one file a worker process: what it fed into which step
 logs/           one file a worker, one for the launcher
 summary.json    the outcome
 """
@@ -37,6 +38,10 @@ class RunDir:
     @property
     def tensorboard(self) -> Path:
         return self.path / "tensorboard"
+
+    @property
+    def audit(self) -> Path:
+        return self.path / "audit"
 
     @property
     def logs(self) -> Path:
