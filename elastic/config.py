@@ -113,11 +113,17 @@ class Commit(Section):
 
 
 class Checkpoint(Section):
-    """Durable copies in the run directory: at each commit, the last `keep` of them."""
+    """Durable copies in the run directory, the last `keep` of them.
+
+    One is written at every `every_commits`-th commit, `every_s` after the last one, and every
+    `every_steps` steps if given.
+    """
 
     enabled: bool = True
     keep: int = Field(default=3, ge=1)
     every_commits: int = Field(default=1, ge=1)
+    every_s: float = Field(default=60.0, gt=0)
+    every_steps: int | None = Field(default=None, gt=0)
 
 
 class Network(Section):

@@ -148,10 +148,13 @@ class Committed(Event):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointWritten(Event):
+    """`took_s` on its own thread; training stood still for `blocked_s` of it."""
+
     step: int
     path: str
     size_bytes: int
     took_s: float
+    blocked_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +246,9 @@ class JobStopped(Event):
     reason: str
 
 
+_END_BYTES = 1 << 18
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """A line of the file: the fact and who saw it when."""
@@ -326,6 +332,17 @@ def read(path: Path) -> list[Record]:
         return []
     found = [record for line in lines if (record := parse(line))]
     return sorted(found, key=lambda record: record.time)
+
+
+def last_generation(path: Path) -> int:
+    """Return the number of the newest world that an events file tells of, 0 for none; reads its end alone."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _END_BYTES))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except FileNotFoundError:
+        return 0
+    return max((record.generation for line in lines if (record := parse(line))), default=0)
 
 
 class Lines:

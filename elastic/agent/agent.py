@@ -93,7 +93,7 @@ class Agent:
         self._keeper: Keeper | None = None
         self._worker: WorkerProcess | None = None
         self._said: dict[type[Message], Message] = {}
-        self._generation = 0
+        self._generation = assignment.generation
         self._step_times = StepTimes()
         self._hung: Hung | None = None
         self._last_failure: Failed | None = None

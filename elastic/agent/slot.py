@@ -31,13 +31,18 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What an agent is to do: a job, its configuration and where it keeps its files."""
+    """What an agent is to do: a job, its configuration and where it keeps its files.
+
+    Attributes:
+        generation: the newest world that the run has had before; worlds go on counting from there.
+    """
 
     job: Path
     config: dict[str, Any]
     run_dir: RunDir
     slot: Slot
     env: dict[str, str]
+    generation: int = 0
 
 
 def read_slot(environ: Mapping[str, str]) -> Slot:

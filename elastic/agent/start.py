@@ -16,6 +16,7 @@ from elastic.agent.rendezvous import Rendezvous
 from elastic.agent.settings import Settings
 from elastic.agent.slot import Assignment, Slot, read_slot, without_launcher
 from elastic.errors import HostError
+from elastic.events import last_generation
 from elastic.rundir import RunDir
 
 
@@ -67,7 +68,8 @@ def _look_after(
     env = without_launcher(os.environ)
     env.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     env["ELASTIC_LOCAL_WORKERS"] = str(slot.local_size)
-    assignment = Assignment(job, config, run_dir, slot, env)
+    generation = last_generation(run_dir.events) if found is None else 0  # a newcomer hears it from the others
+    assignment = Assignment(job, config, run_dir, slot, env, generation)
     rendezvous = None
     if slot.rendezvous is not None:
         rendezvous = Rendezvous(*slot.rendezvous, hold_s=settings.join_s, slot=f"{slot.host}:{slot.local_rank}")

@@ -28,6 +28,7 @@ class Summary:
         samples_owed, samples_seen: of all epochs; equal when each sample was used once.
         generations: how many worlds formed.
         world_sizes: in the order they formed.
+        weights_sha256: of the model's weights at the end, as rank 0 held them.
         goodput: see the module's head; from 0 to 1.
     """
 
@@ -45,6 +46,7 @@ class Summary:
     goodput: float = 0.0
     stopped_early: bool = False
     reason: str = ""
+    weights_sha256: str = ""
 
 
 def summarise(records: Sequence[Record]) -> Summary:
@@ -71,6 +73,7 @@ def summarise(records: Sequence[Record]) -> Summary:
         goodput=goodput(records, wall),
         stopped_early=bool(end.get("stopped_early")) if end else False,
         reason=str(end.get("reason", "")) if end else "",
+        weights_sha256=_hash(records),
     )
 
 
@@ -152,6 +155,13 @@ def _pauses(records: Sequence[Record], end: float) -> Iterator[float]:
 def _epochs(records: Sequence[Record]) -> int:
     last = next((r for r in reversed(records) if "epoch" in r.fields), None)
     return 0 if last is None else int(last.get("epoch")) + (last.event == "EpochEnded")
+
+
+def _hash(records: Sequence[Record]) -> str:
+    """Return what the weights came to, unless training went on from there."""
+    hashed = [r for r in records if r.event == "WeightsHashed" and r.rank == 0]
+    reached = max((int(r.get("step")) for r in records if r.event in {"Progressed", "FirstStepDone"}), default=0)
+    return str(hashed[-1].get("sha256")) if hashed and int(hashed[-1].get("step")) >= reached else ""
 
 
 def _samples(records: Sequence[Record]) -> int:

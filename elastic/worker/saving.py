@@ -12,59 +12,78 @@ import horovod.tensorflow as hvd
 from elastic.config import Checkpoint
 from elastic.events import CheckpointFailed, CheckpointWritten, Event
 from elastic.progress import Progress
-from elastic.worker.checkpoint import CheckpointStore, Snapshot
-from elastic.worker.training_state import TrainingState
+from elastic.worker.checkpoint import CheckpointStore
+from elastic.worker.training_state import Held, TrainingState
 
 
 class Saver:
-    """Copies the state on the training thread and writes it on another.
+    """Takes hold of the state on the training thread and copies and writes it on another.
 
-    A commit that comes while the last one is still being written is not written: the next is. A
-    disk that refuses is reported and does not stop training.
+    What comes while the last one is still being written is not written: the next is. A disk that
+    refuses is reported and does not stop training.
 
     Args:
         store: where to; None keeps nothing.
-        options: which commits.
+        options: when.
         emit: takes the facts.
+        now: seconds, monotonic.
     """
 
-    def __init__(self, store: CheckpointStore | None, options: Checkpoint, emit: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        store: CheckpointStore | None,
+        options: Checkpoint,
+        emit: Callable[[Event], None],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._store = store if options.enabled else None
-        self._every = options.every_commits
+        self._options = options
         self._emit = emit
+        self._now = now
         self._commits = 0
+        self._last = (now(), 0)  # when, and at which step, one was begun
         self._written: Progress | None = None
         self._pending: Future[None] | None = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
 
-    def save(self, state: TrainingState) -> None:
-        """Write a checkpoint if one is due and none is under way."""
+    def after_commit(self, state: TrainingState) -> None:
+        """Write a checkpoint if this commit is one to be written."""
         self._commits += 1
-        due = self._commits % self._every == 0 or state.at.consumed == 0
-        if self._store is not None and due and (self._pending is None or self._pending.done()):
-            self._pending = self._pool.submit(self._write, self._snapshot(state))
+        if self._commits % self._options.every_commits == 0 or state.at.consumed == 0:
+            self._begin(state)
+
+    def after_step(self, state: TrainingState) -> None:
+        """Write a checkpoint if time or steps say so."""
+        since, step = self._last
+        every = self._options.every_steps
+        if self._now() - since >= self._options.every_s or (every is not None and state.at.step - step >= every):
+            self._begin(state)
 
     def save_now(self, state: TrainingState) -> None:
         """Write a checkpoint of this very state, and wait until it is durable (or refused)."""
         if self._pending is not None:
             self._pending.result()
         if self._store is not None and self._written != state.at:
-            self._write(self._snapshot(state))
+            self._write(state.held(), hvd.size(), self._now())
 
-    @staticmethod
-    def _snapshot(state: TrainingState) -> Snapshot:
-        return state.snapshot(hvd.size(), versions())
-
-    def _write(self, snapshot: Snapshot) -> None:
-        assert self._store is not None
-        began = time.monotonic()
-        try:
-            path, size = self._store.write(snapshot)
-        except OSError as error:
-            self._emit(CheckpointFailed(snapshot.progress.step, str(error)))
+    def _begin(self, state: TrainingState) -> None:
+        if self._store is None or (self._pending is not None and not self._pending.done()):
             return
-        self._written = snapshot.progress
-        self._emit(CheckpointWritten(snapshot.progress.step, _short(path), size, round(time.monotonic() - began, 6)))
+        began = self._now()
+        self._last = (began, state.at.step)
+        self._pending = self._pool.submit(self._write, state.held(), hvd.size(), began, self._now() - began)
+
+    def _write(self, held: Held, world_size: int, began: float, blocked_s: float = 0.0) -> None:
+        assert self._store is not None
+        step = held.progress.step
+        try:
+            path, size = self._store.write(held.copied(world_size, versions()))
+        except OSError as error:
+            self._emit(CheckpointFailed(step, str(error)))
+            return
+        self._written = held.progress
+        took = round(self._now() - began, 6)
+        self._emit(CheckpointWritten(step, _short(path), size, took, round(blocked_s, 6)))
 
 
 def _short(path: Path) -> str:

@@ -140,6 +140,8 @@ class Training:
         if p.callbacks.has("on_train_batch_end"):
             p.callbacks.call("on_train_batch_end", index, plain_logs(logs))
         self._report_progress(state)
+        if hvd.rank() == 0:
+            p.saver.after_step(state)
         if seen.any():
             self._obey(state, seen)
         every = p.config.commit.steps
@@ -226,7 +228,7 @@ class Training:
         self._p.pulse.enter(Phase.SAVING)
         if hvd.rank() == 0:
             self._p.emit(Committed(state.at.epoch, state.at.step))
-            self._p.saver.save(state)
+            self._p.saver.after_commit(state)
         self._p.pulse.enter(Phase.USER)
 
     def _share_writers(self) -> None:
@@ -239,7 +241,7 @@ class Training:
 
     def _hash_weights(self, state: TrainingState) -> None:
         digest = hashlib.sha256()
-        for variable in self._p.model.trainable_variables:
+        for variable in self._p.model.weights:
             digest.update(np.ascontiguousarray(variable.numpy()).data)
         self._p.emit(WeightsHashed(state.at.step, digest.hexdigest()))
 

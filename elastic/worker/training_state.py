@@ -38,6 +38,24 @@ class Stage(IntEnum):
 
 
 @dataclass(slots=True)
+class Held:
+    """The state of one step, in buffers that training may still share."""
+
+    progress: Progress
+    names: tuple[str, ...]
+    values: list[Any]
+    objects: dict[str, Any]
+
+    def copied(self, world_size: int, versions: dict[str, str]) -> Snapshot:
+        """Copy to memory of its own, letting go of each buffer at once: whoever writes to one still held copies it."""
+        arrays = []
+        self.values.reverse()
+        while self.values:
+            arrays.append(np.array(self.values.pop().numpy()))
+        return Snapshot(self.progress, self.names, tuple(arrays), self.objects, world_size, versions)
+
+
+@dataclass(slots=True)
 class HostNews:
     """The launcher's news of changed hosts: counted where they come in, settled by the training loop.
 
@@ -207,17 +225,14 @@ class TrainingState(KerasState):
         self._take_objects(found.objects)
         self._emit(CheckpointLoaded(self.at.step, str(path)))
 
-    def snapshot(self, world_size: int, versions: dict[str, str]) -> Snapshot:
-        """Copy the state to host memory."""
+    def held(self) -> Held:
+        """Hold on to the state as it is now, without copying it; takes a fraction of a millisecond.
+
+        A held value shares the variable's buffer. TensorFlow copies a buffer that is shared before
+        it writes to it, so that training can go on at once.
+        """
         variables = self.variables()
-        return Snapshot(
-            progress=self.at,
-            names=tuple(v.name for v in variables),
-            arrays=tuple(np.array(v.numpy()) for v in variables),
-            objects=self._objects(),
-            world_size=world_size,
-            versions=versions,
-        )
+        return Held(self.at, tuple(v.name for v in variables), [v.read_value() for v in variables], self._objects())
 
     def _save_model(self) -> None:
         """No copy is kept in memory."""

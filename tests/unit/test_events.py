@@ -6,7 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic.events import Committed, Event, EventLog, JobFailed, Record, Tail, WorkerLost, WorldFormed, parse, read
+from elastic.events import (
+    Committed,
+    Event,
+    EventLog,
+    JobFailed,
+    JobStopped,
+    Record,
+    Tail,
+    WorkerLost,
+    WorldFormed,
+    last_generation,
+    parse,
+    read,
+)
 
 
 def line(time: float, event: str = "Committed", **own: object) -> str:
@@ -140,3 +153,17 @@ def test_a_disk_that_fills_up_does_not_stop_training(
     log.emit(WorkerLost(worker_pid=1, cause="crash", summary="killed"))
     assert capsys.readouterr().err.count("No space left") == 1
     assert [r.get("step") for r in read(log.path)] == [1]
+
+
+def test_the_newest_generation_is_read_from_the_end_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    assert last_generation(path) == 0
+    log = EventLog(path)
+    for generation in (1, 2, 7):
+        log.generation = generation
+        log.emit(JobStopped("x" * 100_000))
+    log.generation = 3
+    log.emit(JobStopped("an agent that has not heard"))
+    with path.open("a") as file:
+        file.write('{"torn')
+    assert last_generation(path) == 7

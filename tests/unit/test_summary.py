@@ -1,4 +1,5 @@
 import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -246,3 +247,11 @@ def test_a_run_that_goes_on_has_not_finished(tmp_path: Path) -> None:
     EventLog(run.events, host="h").emit(Committed(epoch=0, step=1))
     write(run)
     assert finished(run) is None
+
+
+def test_the_digest_of_the_final_weights_is_rank_0s() -> None:
+    facts = [fact(1.0, "Progressed", step=5), fact(2.0, "WeightsHashed", step=5, sha256="abc")]
+    assert summarise([replace(r, rank=0) for r in facts]).weights_sha256 == "abc"
+    assert summarise([replace(r, rank=1) for r in facts]).weights_sha256 == ""
+    later = [*facts, fact(3.0, "Progressed", step=6)]
+    assert summarise([replace(r, rank=0) for r in later]).weights_sha256 == ""
