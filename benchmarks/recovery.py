@@ -5,226 +5,152 @@ On one host with two workers, the MNIST CNN at batch 32 a worker, under stock `h
 * kill: SIGKILL of rank 1 and rank 0 in turn, until the last of the two has done its next step;
 * freeze: SIGSTOP, likewise;
 * join: a slot added on the host, whose pool is warm: how long the incumbent stands still;
-* throughput: steps per second with agent, heartbeats and an idle pool, against static stock Horovod;
-* stock: the same with stock Horovod Elastic (`stock_worker`), where it comes back at all;
-* torchrun: not measured unless torch is installed.
+* throughput: steps and CPU time per second with agent, heartbeats and an idle pool, against static stock Horovod;
+* stock: the same faults with stock Horovod Elastic (`stock_worker`), where it comes back at all;
+* torchrun: the same with PyTorch's launcher (`torchrun_worker`); left out unless torch is installed.
 
-The rounds of ours and of stock are interleaved. A figure is the median of its rounds.
+The systems take turns: a few rounds of ours, of stock, of torchrun, then again. A figure is the median of its
+rounds. Less than twenty minutes on two cores.
 """
 
 import argparse
-import os
+import json
+import random
 import signal
 import sys
 import tempfile
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from benchmarks import stock
-from benchmarks.report import into_readme, machine, spread, tell
-from elastic.events import Record
-from tests.e2e import job as jobs
+from benchmarks import faults, plot, stock, throughput, torchrun
+from benchmarks.figures import Measured, figures
+from benchmarks.report import into_readme, tell
+from benchmarks.table import table
 
-MNIST = jobs.ROOT / "configs" / "mnist.yaml"
-SETS = (
-    "data.source=benchmarks.digits:data",
-    "epochs=100000",
-    "batch.per_worker=32",
-    "commit.steps=1000",
-    "learning_rate.scale=none",
-)
-QUIET_S = 2.0  # training runs undisturbed this long between a standby's readiness and the next fault
-RATE_S = 15.0
-PHASES = ("detect", "promote", "rendezvous", "sync", "first step")
+PARTS = ("kill", "freeze", "join", "throughput", "stock", "torchrun")
 
 
-def one_host(folder: Path, hosts: str, *sets: str) -> jobs.Job:
-    """Start our job under stock horovodrun on one host."""
-    folder.mkdir(parents=True, exist_ok=True)
-    options = ("-np", hosts.rpartition(":")[2], "--min-np", "1", "--max-np", "4")
-    env = {"PYTHONPATH": str(jobs.ROOT)}
-    return jobs.start(folder, MNIST, *SETS, *sets, launcher="horovodrun", hosts=(hosts,), options=options, env=env)
+def share(rounds: int, turns: int) -> list[int]:
+    """Cut rounds into turns as even as can be."""
+    return [rounds // turns + (turn < rounds % turns) for turn in range(turns)]
 
 
-def wait_warm(job: jobs.Job, since: float) -> None:
-    """Return when a standby has become ready after `since` and training has run quietly for a while."""
-    job.wait(lambda r: r.event == "StandbyReady" and r.time > since)
-    step = max(int(r.get("step", 0)) for r in job.poll())
-    job.wait_step(step + 1)
-    quiet_until = time.monotonic() + QUIET_S
-    while time.monotonic() < quiet_until:
-        job.poll()
-        time.sleep(0.05)
-
-
-def fault(job: jobs.Job, rank: int, number: int) -> dict[str, float]:
-    """Signal a worker; return the total and the phases until both have done their next step, in seconds."""
-    generation = job.generation()
-    pid = job.pid_of(rank)
-    at = time.time()
-    os.kill(pid, number)
-    job.wait(lambda r: r.event == "FirstStepDone" and r.generation == generation + 1, count=2)
-    seen = [r for r in job.poll() if r.time >= at]
-
-    def first(event: str, fits: Any = lambda _: True) -> Record:
-        return next(r for r in seen if r.event == event and fits(r))
-
-    lost = first("WorkerLost")
-    started = first("WorkerStarted")
-    formed = first("WorldFormed", lambda r: r.pid == started.get("worker_pid"))
-    steps = [r for r in seen if r.event == "FirstStepDone" and r.generation == generation + 1]
-    end = max(r.time for r in steps)
-    reached = max(int(r.get("step")) for r in seen if r.event == "CollectiveFailed")  # by the survivor
-    sync_s = float(formed.get("phases_s")["sync"])
-    return {
-        "total": end - at,
-        "detect": lost.time - at,
-        "promote": started.time - lost.time,
-        "rendezvous": formed.time - started.time - sync_s,
-        "sync": sync_s,
-        "first step": end - formed.time,
-        "done again": float(reached - int(formed.get("step"))),
-    }
-
-
-def join(job: jobs.Job) -> float:
-    """Add a slot to the host; return how long the incumbent stood still."""
-    generation = job.generation()
-    job.hosts_file.write_text("localhost:2\n")
-    job.wait(lambda r: r.event == "FirstStepDone" and r.generation == generation + 1, count=2)
-    pause = max(float(r.get("pause_s")) for r in job.of("FirstStepDone") if r.generation == generation + 1)
-    job.hosts_file.write_text("localhost:1\n")
-    job.wait(lambda r: r.event == "FirstStepDone" and r.generation == generation + 2)
-    return pause
-
-
-def our_rate(job: jobs.Job, seconds: float) -> float:
-    """Return steps per second while the pool is idle."""
-    facts = [r for r in job.poll() if r.event == "Progressed"]
-    begin = job.wait(lambda r: r.event == "Progressed", count=len(facts) + 1)
-    end_ = job.wait(lambda r: r.event == "Progressed" and r.time > begin.time + seconds)
-    return (int(end_.get("step")) - int(begin.get("step"))) / (end_.time - begin.time)
-
-
-def measure(rounds: int, stock_rounds: int) -> dict[str, Any]:
-    """Run everything, interleaved; return the figures."""
-    faults: dict[str, list[dict[str, float]]] = {"kill": [], "freeze": []}
-    joins: list[float] = []
-    stock_joins: list[float] = []
-    stock_kills: list[str] = []
-    ours: list[float] = []
-    stocks: list[float] = []
+def measure(rounds: int, turns: int, pairs: int, parts: Collection[str]) -> Measured:
+    """Run the parts, all systems in each turn."""
+    m = Measured()
+    if "torchrun" in parts:
+        m.torch_note = torchrun.note()
     with tempfile.TemporaryDirectory(prefix="elastic-bench-") as temporary:
-        base = Path(temporary)
-        chunk = max(1, rounds // max(1, stock_rounds))
-        for part in range(stock_rounds):
-            job = one_host(base / f"faults{part}", "localhost:2")
-            try:
-                job.wait(lambda r: r.event == "StandbyReady")
-                ours.append(our_rate(job, RATE_S))
-                since = 0.0
-                for i in range(chunk):
-                    for kind, number in (("kill", signal.SIGKILL), ("freeze", signal.SIGSTOP)):
-                        wait_warm(job, since)
-                        since = time.time()
-                        faults[kind].append(fault(job, (i + 1) % 2, number))
-                        _say(f"{kind}: {faults[kind][-1]['total']:.3f} s")
-            finally:
-                job.close()
-            job = one_host(base / f"join{part}", "localhost:1")
-            try:
-                since = 0.0
-                for _ in range(chunk):
-                    wait_warm(job, since)
-                    since = time.time()
-                    joins.append(join(job))
-                    _say(f"join: {joins[-1]:.3f} s")
-            finally:
-                job.close()
-            stocks.append(stock.rate(base / f"stock-rate{part}", RATE_S))
-            _say(f"steps/s: ours {ours[-1]:.2f}, stock {stocks[-1]:.2f}")
-            stock_kills.append(stock.kill(base / f"stock-kill{part}"))
-            _say(f"stock kill: {stock_kills[-1]}")
-            pause = stock.join(base / f"stock-join{part}")
-            if pause is not None:
-                stock_joins.append(pause)
-                _say(f"stock join: {pause:.3f} s")
-    kill, freeze = faults["kill"], faults["freeze"]
-    phases = {phase: spread([f[phase] for f in kill])["median"] for phase in PHASES}
-    covered = [sum(f[phase] for phase in PHASES) / f["total"] for f in kill]
-    return {
-        "machine": machine(),
-        "kill_s": spread([f["total"] for f in kill]),
-        "kill_phases_s": phases,
-        "phases_cover": spread(covered),
-        "steps_done_again_per_kill": spread([f["done again"] for f in kill]),
-        "freeze_s": spread([f["total"] for f in freeze]),
-        "join_pause_s": spread(joins),
-        "stock_kill": sorted(set(stock_kills)),
-        "stock_join_pause_s": spread(stock_joins),
-        "steps_per_s": spread(ours),
-        "stock_steps_per_s": spread(stocks),
-        "throughput_of_stock": spread([a / b for a, b in zip(ours, stocks, strict=True)]),
-        "torchrun": "skipped: torch is not installed" if not _has_torch() else "skipped: not part of this run",
-        "rounds_s": {"kill": [round(f["total"], 3) for f in kill], "freeze": [round(f["total"], 3) for f in freeze]},
-    }
+        for turn, (chunk, windows) in enumerate(zip(share(rounds, turns), share(pairs, turns), strict=True)):
+            base = Path(temporary) / str(turn)
+            if {"kill", "freeze"} & set(parts):
+                lose_workers(base / "faults", chunk, parts, m)
+            if "join" in parts:
+                add_slots(base / "join", chunk, m)
+            if "stock" in parts:
+                stock_faults(base, turn, m)
+            if "torchrun" in parts and torchrun.installed():
+                torchrun_faults(base, turn, chunk, m)
+            for _ in range(windows if "throughput" in parts else 0):
+                pair = throughput.measure(base / f"pair{len(m.pairs)}", len(m.pairs))
+                m.pairs.append(pair)
+                _say(f"throughput: {pair}")
+    return m
 
 
-def _has_torch() -> bool:
-    import importlib.util
+def lose_workers(folder: Path, rounds: int, parts: Collection[str], m: Measured) -> None:
+    """Kill and freeze workers of one job of ours, in turn."""
+    job = faults.start(folder, "localhost:2")
+    try:
+        since = 0.0
+        for _ in range(rounds):
+            for kind, number, into in (("kill", signal.SIGKILL, m.kills), ("freeze", signal.SIGSTOP, m.freezes)):
+                if kind not in parts:
+                    continue
+                faults.wait_warm(job, since)
+                since = time.time()
+                into.append(faults.lose(job, (len(into) + 1) % 2, number))
+                _say(f"{kind}: {into[-1].total_s:.3f} s")
+    finally:
+        job.close()
 
-    return importlib.util.find_spec("torch") is not None
+
+def add_slots(folder: Path, rounds: int, m: Measured) -> None:
+    """Add a slot to one job of ours and take it away, again and again."""
+    job = faults.start(folder, "localhost:1")
+    try:
+        since = 0.0
+        for _ in range(rounds):
+            faults.wait_warm(job, since)
+            since = time.time()
+            m.joins.append(faults.join(job))
+            _say(f"join: {m.joins[-1]:.3f} s")
+    finally:
+        job.close()
+
+
+def stock_faults(base: Path, turn: int, m: Measured) -> None:
+    """Break a stock job in each way; freeze one in the first turn only, as it takes its whole time-out."""
+    m.stock_kills.append(stock.kill(base / "stock-kill"))
+    _say(f"stock kill: {m.stock_kills[-1]}")
+    if turn == 0:
+        m.stock_freezes.append(stock.freeze(base / "stock-freeze"))
+        _say(f"stock freeze: {m.stock_freezes[-1]}")
+    pause = stock.join(base / "stock-join")
+    if pause is not None:
+        m.stock_joins.append(pause)
+    _say(f"stock join: {pause} s")
+
+
+def torchrun_faults(base: Path, turn: int, rounds: int, m: Measured) -> None:
+    """Kill workers of one job under torchrun in turn; freeze one in the first turn only."""
+    chance = random.Random(turn)
+    job = torchrun.start(base / "torchrun")
+    try:
+        for _ in range(rounds):
+            m.torch_kills.append(torchrun.kill(job, (len(m.torch_kills) + 1) % 2, chance))
+            _say(f"torchrun kill: {m.torch_kills[-1]}")
+    finally:
+        job.close()
+    if turn == 0:
+        m.torch_freezes.append(torchrun.freeze(base / "torchrun-freeze"))
+        _say(f"torchrun freeze: {m.torch_freezes[-1]}")
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def table(result: dict[str, Any]) -> str:
-    """Return the figures as Markdown."""
-
-    def cell(figure: dict[str, float]) -> str:
-        if not figure.get("n"):
-            return "-"
-        return f"{figure['median']:.2f} s ({figure['min']:.2f} to {figure['max']:.2f}, n = {figure['n']:.0f})"
-
-    phases = ", ".join(f"{name} {seconds:.3f}" for name, seconds in result["kill_phases_s"].items())
-    host = result["machine"]
-    kill, freeze, join_pause = cell(result["kill_s"]), cell(result["freeze_s"]), cell(result["join_pause_s"])
-    again = result["steps_done_again_per_kill"].get("median", 0)
-    share = result["throughput_of_stock"].get("median", 0)
-    rate = f"{result['steps_per_s'].get('median', 0):.1f} ({share:.3f} of stock)"
-    cover = 100 * result["phases_cover"].get("median", 0)
-    lines = [
-        "| fault | ours | stock Horovod Elastic |",
-        "| --- | --- | --- |",
-        f"| SIGKILL of a worker -> next step on both | {kill} | {'; '.join(result['stock_kill'])} |",
-        f"| SIGSTOP of a worker -> next step on both | {freeze} | not measured (never, see Design) |",
-        f"| a slot added on a warm host: incumbents' pause | {join_pause} | {cell(result['stock_join_pause_s'])} |",
-        f"| steps done again per kill | {again:.0f} | - |",
-        f"| steps/s, pool idle (stock: static Horovod) | {rate} | {result['stock_steps_per_s'].get('median', 0):.1f} |",
-        "",
-        f"Phases of a kill, medians in seconds: {phases}; they cover {cover:.0f} % of the time.",
-        f"torchrun: {result['torchrun']}.",
-        f"{host['cpu']}, {host['cores']} cores, {host['memory']}, {host['date']};",
-        "`uv run python -m benchmarks.recovery`.",
-    ]
-    return "\n".join(lines)
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 def main() -> None:
     """Measure and tell."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--write", action="store_true", help="write the table into the README")
-    parser.add_argument("--rounds", type=int, default=10, help="of each fault")
-    parser.add_argument("--stock-rounds", type=int, default=2, help="of stock Horovod, between ours")
+    parser.add_argument("--write", action="store_true", help="write the table into the README, and the plot beside it")
+    parser.add_argument("--rounds", type=int, default=8, help="of each fault, under ours and torchrun")
+    parser.add_argument("--stock-rounds", type=int, default=2, help="of stock Horovod; turns the rest is cut into")
+    parser.add_argument("--pairs", type=int, default=4, help="of throughput windows")
+    parser.add_argument("--only", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
+    parser.add_argument("--from", dest="file", type=Path, help="measure nothing: tell what an earlier --json told")
     options = parser.parse_args()
-    result = measure(options.rounds, options.stock_rounds)
+    parts = options.only.split(",")
+    if unknown := set(parts) - set(PARTS):
+        parser.error(f"--only: {', '.join(sorted(unknown))}; expected some of {','.join(PARTS)}")
+    if options.write and set(parts) != set(PARTS):
+        parser.error("--write needs all parts, or the README loses the others' figures; drop --only")
+    if options.write and not plot.installed():
+        parser.error("--write needs matplotlib: `uv run --group bench python -m benchmarks.recovery --write`")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the jobs end with this
+    result: dict[str, Any]
+    if options.file:
+        result = json.loads(options.file.read_text())
+    else:
+        result = figures(measure(options.rounds, max(1, options.stock_rounds), options.pairs, parts))
     tell(result, as_json=options.json, table=table(result))
     if options.write:
-        into_readme("recovery", table(result))
+        plot.draw(result)
+        into_readme("recovery", f"{table(result)}\n\n![Recovery time by fault and system](benchmarks/recovery.svg)")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Stock Horovod Elastic on Keras 3, with the fewest lines that make it run at all (private to the benchmarks).
 
-`python stock_worker.py STEPS_FILE STEPS [elastic]`: the MNIST CNN, batch 32 a worker; every step is a
+`python stock_worker.py STEPS_FILE [elastic]`: the MNIST CNN, batch 32 a worker; every step is a
 line `time rank size step` in STEPS_FILE. What is mended: gradients are reduced in `apply` (Horovod's
 optimizer reduces nothing on Keras 3), the state reads Keras 3's variables.
 """
@@ -53,7 +53,7 @@ class State(TensorFlowKerasState):
 
 
 def main() -> None:
-    path, steps = Path(sys.argv[1]), int(sys.argv[2])
+    path = Path(sys.argv[1])
     workers = max(1, int(os.environ.get("HOROVOD_LOCAL_SIZE", "1")))
     tf.config.threading.set_intra_op_parallelism_threads(max(1, (os.cpu_count() or 1) // workers))
     hvd.init()
@@ -68,10 +68,8 @@ def main() -> None:
         def on_train_batch_end(self, batch, logs=None):
             state.step += 1
             log.write(f"{time.time()} {hvd.rank()} {hvd.size()} {state.step}\n")
-            if "elastic" in sys.argv[3:] and state.step % 10 == 0:
+            if "elastic" in sys.argv[2:] and state.step % 10 == 0:
                 state.commit()
-            if state.step >= steps:
-                self.model.stop_training = True
 
     state = State(network, step=0)
 
@@ -80,7 +78,7 @@ def main() -> None:
         batches = samples.batch(BATCH, drop_remainder=True).prefetch(2)
         network.fit(batches, steps_per_epoch=937, epochs=10**6, verbose=0, callbacks=[Log()])
 
-    if "elastic" in sys.argv[3:]:
+    if "elastic" in sys.argv[2:]:
         elastic.run(train)(state)
     else:
         hvd.broadcast_variables(state._vars(), root_rank=0)
