@@ -29,12 +29,13 @@ class Recovery:
     done_again: int
 
 
-def start(folder: Path, hosts: str) -> jobs.Job:
-    """Start our job on `host:slots`."""
+def start(folder: Path, hosts: str, *sets: str, model: str = "cnn") -> jobs.Job:
+    """Start our job on `host:slots`, with further settings and one of `benchmarks.models`."""
     folder.mkdir(parents=True, exist_ok=True)
     options = ("-np", hosts.rpartition(":")[2], "--min-np", "1", "--max-np", "4")
     env = {"PYTHONPATH": str(jobs.ROOT)}
-    return jobs.start(folder, MNIST, *SETS, launcher="horovodrun", hosts=(hosts,), options=options, env=env)
+    chosen = (*SETS, f"model=benchmarks.models:{model}", *sets)
+    return jobs.start(folder, MNIST, *chosen, launcher="horovodrun", hosts=(hosts,), options=options, env=env)
 
 
 def wait_warm(job: jobs.Job, since: float) -> None:

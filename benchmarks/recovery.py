@@ -43,7 +43,7 @@ def measure(rounds: int, turns: int, pairs: int, parts: Collection[str]) -> Meas
     if "torchrun" in parts:
         m.torch_note = torchrun.note()
     with tempfile.TemporaryDirectory(prefix="elastic-bench-") as temporary:
-        for turn, (chunk, windows) in enumerate(zip(share(rounds, turns), share(pairs, turns), strict=True)):
+        for turn, chunk in enumerate(share(rounds, turns)):
             base = Path(temporary) / str(turn)
             if {"kill", "freeze"} & set(parts):
                 lose_workers(base / "faults", chunk, parts, m)
@@ -53,10 +53,8 @@ def measure(rounds: int, turns: int, pairs: int, parts: Collection[str]) -> Meas
                 stock_faults(base, turn, m)
             if "torchrun" in parts and torchrun.installed():
                 torchrun_faults(base, turn, chunk, m)
-            for _ in range(windows if "throughput" in parts else 0):
-                pair = throughput.measure(base / f"pair{len(m.pairs)}", len(m.pairs))
-                m.pairs.append(pair)
-                _say(f"throughput: {pair}")
+        if "throughput" in parts:
+            m.pairs = throughput.measure(Path(temporary) / "throughput", pairs)
     return m
 
 
@@ -128,9 +126,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--write", action="store_true", help="write the table into the README, and the plot beside it")
-    parser.add_argument("--rounds", type=int, default=8, help="of each fault, under ours and torchrun")
+    parser.add_argument("--rounds", type=int, default=10, help="of each fault, under ours and torchrun")
     parser.add_argument("--stock-rounds", type=int, default=2, help="of stock Horovod; turns the rest is cut into")
-    parser.add_argument("--pairs", type=int, default=4, help="of throughput windows")
+    parser.add_argument("--pairs", type=int, default=16, help="of throughput windows")
     parser.add_argument("--only", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
     parser.add_argument("--from", dest="file", type=Path, help="measure nothing: tell what an earlier --json told")
     options = parser.parse_args()

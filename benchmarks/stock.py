@@ -11,8 +11,8 @@ KILLED_S = 30.0
 FROZEN_S = 45.0  # more than the 30 s after which Gloo gives a silent peer up
 
 
-def start(folder: Path, hosts: str, *, elastic: bool = True) -> others.Other:
-    """Start stock Horovod on `host:slots`."""
+def start(folder: Path, hosts: str, *, elastic: bool = True, model: str = "cnn") -> others.Other:
+    """Start stock Horovod on `host:slots`, with one of `benchmarks.models`."""
     folder.mkdir(parents=True, exist_ok=True)
     hosts_file = folder / "hosts"
     hosts_file.write_text(f"{hosts}\n")
@@ -24,9 +24,12 @@ def start(folder: Path, hosts: str, *, elastic: bool = True) -> others.Other:
         "-m",
         "benchmarks.stock_worker",
         str(folder / "steps.0"),
+        model,
         *(["elastic"] if elastic else []),
     ]
     env = {"ELASTIC_HOSTS_FILE": str(hosts_file), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    if not elastic:
+        env["HOROVOD_GLOO_TIMEOUT_SECONDS"] = "3600"  # it is stopped while its rival trains
     return others.start(folder, "benchmarks.stock_worker", line, env)
 
 

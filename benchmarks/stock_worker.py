@@ -1,8 +1,8 @@
 """Stock Horovod Elastic on Keras 3, with the fewest lines that make it run at all (private to the benchmarks).
 
-`python stock_worker.py STEPS_FILE [elastic]`: the MNIST CNN, batch 32 a worker; every step is a
-line `time rank size step` in STEPS_FILE. What is mended: gradients are reduced in `apply` (Horovod's
-optimizer reduces nothing on Keras 3), the state reads Keras 3's variables.
+`python stock_worker.py STEPS_FILE MODEL [elastic]`: one of `benchmarks.models` on the digits, batch 32 a
+worker; every step is a line `time rank size step` in STEPS_FILE. What is mended: gradients are reduced in
+`apply` (Horovod's optimizer reduces nothing on Keras 3), the state reads Keras 3's variables.
 """
 
 import os
@@ -17,8 +17,8 @@ from horovod.common.elastic import ObjectState
 from horovod.tensorflow import elastic
 from horovod.tensorflow.elastic import TensorFlowKerasState
 
+from benchmarks import models
 from benchmarks.digits import data
-from elastic.examples.mnist import model as build
 from elastic.examples.mnist import prepare
 
 BATCH = 32
@@ -58,8 +58,9 @@ def main() -> None:
     tf.config.threading.set_intra_op_parallelism_threads(max(1, (os.cpu_count() or 1) // workers))
     hvd.init()
     keras.utils.set_random_seed(1)
-    network = build()
-    network.compile(Reducing(1e-3), network.loss, metrics=["accuracy"], jit_compile=False)
+    network = getattr(models, sys.argv[2])()
+    rate = float(network.optimizer.learning_rate)
+    network.compile(Reducing(rate), network.loss, metrics=["accuracy"], jit_compile=False)
     network.optimizer.build(network.trainable_variables)
     x, y = prepare(*data(times=1))
     log = path.open("a", buffering=1)
@@ -68,7 +69,7 @@ def main() -> None:
         def on_train_batch_end(self, batch, logs=None):
             state.step += 1
             log.write(f"{time.time()} {hvd.rank()} {hvd.size()} {state.step}\n")
-            if "elastic" in sys.argv[2:] and state.step % 10 == 0:
+            if "elastic" in sys.argv[3:] and state.step % 10 == 0:
                 state.commit()
 
     state = State(network, step=0)
@@ -78,7 +79,7 @@ def main() -> None:
         batches = samples.batch(BATCH, drop_remainder=True).prefetch(2)
         network.fit(batches, steps_per_epoch=937, epochs=10**6, verbose=0, callbacks=[Log()])
 
-    if "elastic" in sys.argv[2:]:
+    if "elastic" in sys.argv[3:]:
         elastic.run(train)(state)
     else:
         hvd.broadcast_variables(state._vars(), root_rank=0)

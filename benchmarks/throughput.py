@@ -1,10 +1,12 @@
-"""What agent, heartbeats and an idle pool cost while training runs: ours against static stock Horovod.
+"""What elasticity costs while training runs: ours against static stock Horovod, same model, batch and threads.
 
-Wall-clock steps per second say what a user gets, and what else the machine was doing; CPU seconds per step
-are disturbed less. Windows come in pairs, in the order ABBA, so that a machine that becomes slower in
-between slows both sides alike. Nothing of the benchmark runs within a window.
+On a machine that others use too, a rate of now says little about one of a minute ago. So both jobs
+run at once, and take turns: while one trains, the other's workers are stopped (SIGSTOP). Windows of
+seconds alternate in the order ABBA, and what is told is the median of the ratios of neighbours. Windows
+begin and end with a step. Our time-outs are raised, as a stopped worker is not to be replaced here.
 """
 
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,8 +17,10 @@ import psutil
 from benchmarks import faults, others, stock
 from tests.e2e import job as jobs
 
-WINDOW_S = 12.0
-SETTLED = 400  # steps of both workers together, after which traces and caches are warm
+WINDOW_S = 4.0
+RESUME_S = 0.3  # until a continued job is in its stride
+SETTLED = 100  # steps of each worker, after which traces and caches are warm
+PATIENT = ("hang.heartbeat_s=100000", "hang.progress_s=100000", "network.gloo_timeout_s=3600")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,74 +35,105 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two windows, one soon after the other."""
+    """Two windows, one right after the other."""
 
     ours: Window
     stock: Window
 
 
-def measure(folder: Path, number: int) -> Pair:
-    """Return the pair with this number; the order of its two windows turns with each."""
-    if number % 2:
-        theirs = of_stock(folder / "stock")
-        return Pair(of_ours(folder / "ours"), theirs)
-    own = of_ours(folder / "ours")
-    return Pair(own, of_stock(folder / "stock"))
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A job that is stopped and continued."""
+
+    launcher: int
+    workers: tuple[int, ...]
+    step: Callable[[], int]
+
+    def send(self, number: int) -> None:
+        for pid in self.workers:
+            psutil.Process(pid).send_signal(number)
 
 
-def of_ours(folder: Path) -> Window:
-    """Measure our job while its pool is idle."""
-    job = faults.start(folder, "localhost:2")
+def measure(
+    folder: Path, pairs: int, *, model: str = "cnn", window_s: float = WINDOW_S, sets: tuple[str, ...] = ()
+) -> list[Pair]:
+    """Run both jobs and return so many pairs of windows.
+
+    Args:
+        folder: for their files.
+        pairs: how many.
+        model: of `benchmarks.models`.
+        window_s: length of a window.
+        sets: further settings of ours.
+    """
+    theirs = stock.start(folder / "stock", "localhost:2", elastic=False, model=model)
+    own = None
     try:
-        faults.wait_warm(job, 0.0)
-        workers = {job.pid_of(rank) for rank in (0, 1)}
-        return window(
-            job.process.pid,
-            workers,
-            lambda: [(r.time, int(r.get("step"))) for r in job.poll() if r.event == "Progressed"],
-        )
+        theirs.wait_steps(2 * SETTLED)
+        stock_side = Side(theirs.process.pid, tuple(p.pid for p in theirs.workers()), lambda: _last_step(theirs))
+        stock_side.send(signal.SIGSTOP)
+        own = faults.start(folder / "ours", "localhost:2", *PATIENT, *sets, model=model)
+        own.wait(lambda r: r.event == "StandbyReady")
+        own.wait_step(SETTLED)
+        workers = (own.pid_of(0), own.pid_of(1))
+        pulse = jobs.pulse_of(workers[0])
+        side = Side(own.process.pid, workers, lambda: pulse.read().step)
+        side.send(signal.SIGSTOP)
+        found = []
+        for number in range(pairs):
+            order = [side, stock_side] if number % 2 else [stock_side, side]
+            windows = {id(s): _window(s, window_s) for s in order}
+            found.append(Pair(windows[id(side)], windows[id(stock_side)]))
+        side.send(signal.SIGCONT)
+        return found
     finally:
-        job.close()
+        theirs.close()
+        if own is not None:
+            own.close()
 
 
-def of_stock(folder: Path) -> Window:
-    """Measure static stock Horovod with the same model, batch and threads."""
-    job = stock.start(folder, "localhost:2", elastic=False)
-    try:
-        job.wait_steps(SETTLED)
-        workers = {p.pid for p in job.workers()}
-        return window(job.process.pid, workers, lambda: [(r.time, r.step) for r in job.rows() if r.rank == 0])
-    finally:
-        job.close()
+def _last_step(job: others.Other) -> int:
+    return max((r.step for r in job.rows()[-8:] if r.rank == 0), default=0)
 
 
-def window(launcher: int, workers: set[int], steps: Callable[[], list[tuple[float, int]]]) -> Window:
-    """Sleep for a window; `steps` gives time and number of rank 0's steps, or of some of them."""
-    before, begin = cpu_s(launcher, workers), time.time()
-    time.sleep(WINDOW_S)
-    after, end = cpu_s(launcher, workers), time.time()
-    (first, from_step), *_, (last, to_step) = [(t, n) for t, n in steps() if begin <= t <= end]
-    rate = (to_step - from_step) / (last - first)
-    done = rate * (end - begin)
+def _window(side: Side, seconds: float) -> Window:
+    """Let one side train for a while."""
+    side.send(signal.SIGCONT)
+    time.sleep(RESUME_S)
+    first, begin = _edge(side)
+    before = cpu_s(side)
+    time.sleep(seconds)
+    last, end = _edge(side)
+    after = cpu_s(side)
+    side.send(signal.SIGSTOP)
+    done = last - first
     spent = [(b - a) / done for a, b in zip(before, after, strict=True)]
-    return Window(rate, *spent)
+    return Window(done / (end - begin), *spent)
 
 
-def cpu_s(launcher: int, workers: set[int]) -> tuple[float, float, float]:
+def _edge(side: Side) -> tuple[int, float]:
+    """Wait until a step is done; return its number and the time."""
+    step = side.step()
+    while (now := side.step()) == step:
+        time.sleep(0.001)
+    return now, time.monotonic()
+
+
+def cpu_s(side: Side) -> tuple[float, float, float]:
     """Return the CPU seconds so far of the workers, of agents with standbys, and of the launcher with the rest.
 
     The dead count with the parent that has waited for them, as discovery scripts come and go.
     """
     own = agents = rest = 0.0
-    for process in [psutil.Process(launcher), *others.descendants(launcher)]:
+    for process in [psutil.Process(side.launcher), *others.descendants(side.launcher)]:
         try:
             times, line = process.cpu_times(), process.cmdline()
         except psutil.NoSuchProcess:
             continue
         spent = times.user + times.system
-        if process.pid in workers:
+        if process.pid in side.workers:
             own += spent
-        elif process.pid != launcher and {"elastic.worker.main", str(jobs.BIN / "elastic")} & set(line):
+        elif process.pid != side.launcher and {"elastic.worker.main", str(jobs.BIN / "elastic")} & set(line):
             agents += spent
         else:
             rest += spent + times.children_user + times.children_system
