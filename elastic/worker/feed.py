@@ -1,12 +1,18 @@
-"""Batches of this worker's share, from a pipeline that is built once.
+"""Pieces of this worker's share, from one endless pipeline that is built and started once.
 
-Building a `tf.data` pipeline traces a function; a world that forms anew must not wait for that.
-So the pipeline reads what to feed (the order, each step's run of positions, its share) from
-variables: a new epoch or a new world sets these and takes a fresh iterator.
+Building a `tf.data` pipeline traces functions, and each iterator of it instantiates them anew; a
+world that forms must wait for neither. So there is one iterator for all epochs and worlds, and
+what it feeds is read from variables, as few numbers for an epoch of any length: where the epoch's
+rest begins, the pieces of a step, what the order is random by. Positions and indices are worked
+out on the way.
+
+A new epoch or a new world sets the variables and restarts the count of pieces below zero. What
+was prefetched before comes out first and is thrown away, up to the piece that says `_MARK`: the
+one after it is number 0.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -14,7 +20,30 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from elastic.worker.data import Arrays, Source
-from elastic.worker.order import Cut, permute
+from elastic.worker.order import Cut, Run
+from elastic.worker.order_ops import Order
+
+
+class Piece(NamedTuple):
+    """What some samples are of their step.
+
+    Attributes:
+        share: float32 scalar, their part of the step's samples over all ranks; 0 for a stand-in.
+        shard: int32 scalar, the number of the shard they belong to.
+        first: bool scalar, whether this is the rank's first piece of the step.
+        indices: int64 [k], which samples of the source they are, from the very tensor that they
+            were fetched with; empty for a stand-in, which counts for nothing.
+    """
+
+    share: Any
+    shard: Any
+    first: Any
+    indices: Any
+
+
+_MARK, _NOTHING = -1, -2  # in place of a shard's number: pieces that hold no sample and are never seen outside
+_PREFETCHED = 100  # more pieces than can be on the way
+_IDLE = np.iinfo(np.int64).max // 2  # a number of a piece that is past any end
 
 
 class Feed:
@@ -26,53 +55,93 @@ class Feed:
 
     def __init__(self, source: Source) -> None:
         self.source = source
+        self._order = Order(len(source))
         with tf.device("/CPU:0"):
-            self._order, self._low, self._high = (_vector(np.zeros(1, np.int64)) for _ in range(3))
-            self._share = _vector(np.ones(1, np.float32))
+            self._number = tf.Variable(_IDLE, dtype=tf.int64, trainable=False)  # of the last piece begun
+            self._shuffled = tf.Variable(True, trainable=False)
+            # start of the first step, samples of a step, full steps, pieces of a full step, all pieces
+            self._numbers = tf.Variable(np.zeros(5, np.int64), trainable=False)
+            # low, high, shard: the pieces of a full step, then those of a last step that is not full
+            self._runs = tf.Variable(np.zeros((1, 3), np.int64), trainable=False, shape=(None, 3))
+            self._shares = tf.Variable(np.zeros(1, np.float32), trainable=False, shape=(None,))
         fetch = _gather(source.tensors()) if isinstance(source, Arrays) else _ask(source)
 
-        def element(step: tf.Tensor) -> Any:
-            step = tf.minimum(step, tf.size(self._low) - 1)  # what is prefetched past the end is never asked for
-            return fetch(self._order[self._low[step] : self._high[step]]), self._share[step]
+        def element(_: tf.Tensor) -> Any:
+            indices, piece = self._next_piece()
+            return fetch(indices), piece
 
         options = tf.data.Options()
         options.autotune.enabled = False  # two threads of ours suffice; the tuner costs more than it gains
         options.deterministic = True
         options.experimental_optimization.apply_default_optimizations = False
         options.threading.private_threadpool_size = 2
-        endless = tf.data.Dataset.range(np.iinfo(np.int32).max, output_type=tf.int32)
+        endless = tf.data.Dataset.range(np.iinfo(np.int64).max)
         element = tf.autograph.experimental.do_not_convert(element)
-        self._batches = endless.map(element).prefetch(2).with_options(options)
+        self._pieces = iter(endless.map(element).prefetch(2).with_options(options))
 
-    def training(self, part: Cut, seed: int, epoch: int, consumed: int) -> Iterator[Any]:
-        """Return this rank's batches for the rest of an epoch, `part.steps` of them.
+    def training(self, part: Cut, seed: int, epoch: int) -> Iterator[Any]:
+        """Return this rank's pieces of the rest of an epoch, step after step.
 
-        Elements are `(samples, share)`: `share` is the rank's part of the step's samples. A rank
-        without samples in a step gets one stand-in with share 0, so that its step has the same ops.
+        Elements are `(samples, Piece)`, `part.pieces(step)` of them a step; no more may be read. A
+        rank without samples in a step gets one stand-in with share 0, so that its step has the same
+        ops. It is the feed's only iterator: those returned earlier go on from here too.
         """
-        n = len(self.source)
-        order = permute(np.arange(consumed, n, dtype=np.int64), n, seed, epoch)
-        low, high = part.low - consumed, part.high - consumed
-        share = ((high - low) / part.total).astype(np.float32)
-        return self._iterate(order, low, np.maximum(high, low + 1), share)
+        return self._restart(part, (seed, epoch))
 
     def validation(self, low: int, high: int, batch: int) -> Iterator[Any]:
-        """Return the samples [low, high) in their own order, `(samples, 1.0)` a batch."""
-        starts = np.arange(0, max(1, high - low), batch, dtype=np.int64)
-        ends = np.minimum(starts + batch, max(1, high - low))
-        order = np.arange(low, max(high, low + 1), dtype=np.int64)
-        return self._iterate(order, starts, ends, np.ones(len(starts), np.float32))
+        """Return the samples [low, high) in their own order, `(samples, Piece)` a batch, each with share 1.
 
-    def _iterate(
-        self, order: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64], share: NDArray[np.float32]
-    ) -> Iterator[Any]:
-        for variable, value in ((self._order, order), (self._low, low), (self._high, high), (self._share, share)):
-            variable.assign(value if len(value) else np.zeros(1, value.dtype))
-        return iter(self._batches)  # type: ignore[no-any-return]
+        Without any there is one stand-in. Otherwise as `training`.
+        """
+        full, rest = divmod(high - low, batch)
+        last = (Run(0, rest, 0),) if rest or not full else ()
+        part = Cut(low, batch, full + len(last), (Run(0, batch, 0),), last, rest if last else batch)
+        return self._restart(part, None)
 
+    def _restart(self, part: Cut, shuffle: tuple[int, int] | None) -> Iterator[Any]:
+        full = part.steps - 1 if part.partial else part.steps
+        end = full * len(part.full) + len(part.partial)
+        runs = np.array([*part.full, *part.partial], np.int64)
+        total = np.repeat((part.batch, max(1, part.last)), (len(part.full), len(part.partial)))
+        # a part without steps has the runs of a full one all the same, for pieces past the end to look at
+        numbers = (part.start, part.batch, full if end else 1, len(part.full), end)
+        self._number.assign(_IDLE)
+        self._shuffled.assign(shuffle is not None)
+        if shuffle is not None:
+            self._order.begin(*shuffle)
+        self._numbers.assign(np.array(numbers, np.int64))
+        self._runs.assign(runs)
+        self._shares.assign(((runs[:, 1] - runs[:, 0]) / total).astype(np.float32))
+        self._number.assign(_MARK - 1)
+        for _ in range(_PREFETCHED):
+            try:
+                _, piece = next(self._pieces)
+            except tf.errors.OpError:
+                continue  # what a source cannot read is an error when it is its turn, not when it was prefetched
+            if int(piece.shard) == _MARK:
+                return self._pieces  # type: ignore[no-any-return]
+        raise RuntimeError(f"the feed did not begin anew within {_PREFETCHED} pieces")
 
-def _vector(value: NDArray[Any]) -> tf.Variable:
-    return tf.Variable(value, trainable=False, shape=tf.TensorShape([None]))
+    def _next_piece(self) -> tuple[tf.Tensor, Piece]:
+        """Return the sample indices of the next piece (one for a stand-in), and what it is."""
+        number = self._number.assign_add(1)
+        start, batch, full, per_step, end = tf.unstack(self._numbers.read_value())
+        inside = (number >= 0) & (number < end)
+        known = tf.where(inside, number, tf.zeros_like(number))
+        step = tf.minimum(known // per_step, full)
+        row = known - step * per_step
+        first = tf.equal(row, 0)
+        row += tf.where(step == full, per_step, tf.zeros_like(per_step))
+        low, high, shard = tf.unstack(self._runs.read_value()[row])
+        shard = tf.cast(shard, tf.int32)
+        shard = tf.where(inside, shard, tf.where(tf.equal(number, _MARK), _MARK, _NOTHING))
+        low += start + step * batch
+        high += start + step * batch
+        positions = tf.range(low, tf.where(inside, tf.maximum(high, low + 1), low))
+        indices = tf.cond(self._shuffled, lambda: self._order.indices(positions), lambda: positions)
+        indices.set_shape([None])
+        share = self._shares.read_value()[row]
+        return indices, Piece(share, shard, first, indices[: high - low])
 
 
 def _gather(tensors: Any) -> Callable[[tf.Tensor], Any]:
@@ -85,6 +154,8 @@ def _ask(source: Source) -> Callable[[tf.Tensor], Any]:
     types = [tf.as_dtype(a.dtype) for a in flat]
 
     def read(indices: NDArray[np.int64]) -> Sequence[NDArray[Any]]:
+        if not len(indices):
+            return [np.empty((0, *a.shape[1:]), a.dtype) for a in flat]
         return [np.asarray(a) for a in keras.tree.flatten(source[indices])]
 
     def fetch(indices: tf.Tensor) -> Any:

@@ -61,11 +61,11 @@ class Steps:
         self._validate(iterator)
 
     def _train_on(self, iterator: Iterator[Any]) -> Any:
-        samples, share = next(iterator)
-        self._reduction.share.assign(share)
+        samples, piece = next(iterator)
+        self._reduction.share.assign(piece.share)
         with tf.control_dependencies(self._guard.keep()):
             logs = self._model.train_step(samples)
-        tf.cond(share > 0.0, lambda: None, self._guard.put_back)  # a stand-in sample leaves no trace
+        tf.cond(piece.share > 0.0, lambda: None, self._guard.put_back)  # a stand-in sample leaves no trace
         return logs
 
     def _validate_on(self, iterator: Iterator[Any]) -> None:

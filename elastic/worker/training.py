@@ -107,9 +107,9 @@ class Training:
         if state.stage is Stage.BEGUN:
             total = p.config.batch.total(hvd.size())
             part = order.cut(n, state.at.consumed, total, hvd.rank(), hvd.size(), p.config.drop_last)
-            batches = p.feed.training(part, p.config.seed, epoch, state.at.consumed)
-            for samples in part.total.tolist():
-                self._step(state, batches, samples)
+            batches = p.feed.training(part, p.config.seed, epoch)
+            for step in range(part.steps):
+                self._step(state, batches, part.total(step))
                 if p.model.stop_training:
                     break
             state.epoch_logs = self._averaged_metrics("train")

@@ -33,7 +33,7 @@ def warm_up(
     world.enter(world.Entry.ALONE, {})
     try:
         for _ in range(2):  # the second goes the way of every later one
-            steps.train(training.training(order.cut(n, 0, config.batch.total(1), 0, 1), config.seed, 0, 0))
+            steps.train(training.training(order.cut(n, 0, config.batch.total(1), 0, 1), config.seed, 0))
         if validation is not None:
             steps.validate(validation.validation(0, 1, 1))
         exchange((0,), touched, b"", "warmup")

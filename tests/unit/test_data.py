@@ -35,15 +35,16 @@ class Squares:
         return {"a": indices.astype(np.float32)}, indices**2
 
 
-def fed(source: Source, part: Cut, seed: int, epoch: int, consumed: int) -> list[Any]:
-    """Return the batches of a part of an epoch: as many as it has steps."""
-    return list(islice(Feed(source).training(part, seed, epoch, consumed), part.steps))
+def fed(source: Source, part: Cut, seed: int, epoch: int) -> list[Any]:
+    """Return the pieces of a part of an epoch, all of them, as pairs of samples and piece."""
+    feed = Feed(source).training(part, seed, epoch)
+    return list(islice(feed, sum(part.pieces(step) for step in range(part.steps))))
 
 
 def batches(source: Source, rank: int, size: int, batch: int, consumed: int = 0) -> list[tuple[list[int], float]]:
     part = cut(len(source), consumed, batch, rank, size)
-    found = fed(source, part, seed=5, epoch=2, consumed=consumed)
-    return [(x.numpy()[:, 0].astype(int).tolist(), float(share)) for (x, _), share in found]
+    found = fed(source, part, seed=5, epoch=2)
+    return [(x.numpy()[:, 0].astype(int).tolist(), float(piece.share)) for (x, _), piece in found]
 
 
 def test_arrays_of_different_length_are_the_users_to_change() -> None:
@@ -186,7 +187,7 @@ def test_a_rank_without_samples_gets_a_stand_in_that_counts_nothing() -> None:
 
 
 def test_inputs_and_targets_stay_together() -> None:
-    found = fed(numbered(20), cut(20, 0, 6, 0, 1), seed=1, epoch=0, consumed=0)
+    found = fed(numbered(20), cut(20, 0, 6, 0, 1), seed=1, epoch=0)
     for (x, y), _ in found:
         np.testing.assert_array_equal(x.numpy()[:, 0] * 10, y.numpy())
 
@@ -195,23 +196,68 @@ def test_an_epoch_that_is_used_up_has_no_batches() -> None:
     assert batches(numbered(6), 0, 1, 4, consumed=6) == []
 
 
+@settings(max_examples=6)
+@given(st.integers(1, 40), st.integers(1, 20), st.integers(1, 3), st.integers(0, 4), st.integers(1, 6), st.data())
+def test_pieces_say_which_samples_they_hold_and_what_part_of_the_step_they_are(
+    n: int, batch: int, size: int, more: int, micro: int, data: st.DataObject
+) -> None:
+    consumed = data.draw(st.integers(0, n - 1))
+    counted: list[int] = []
+    for rank in range(size):
+        part = cut(n, consumed, batch, rank, size, shards=size + more, micro=micro)
+        found = iter(fed(numbered(n), part, seed=5, epoch=2))
+        for step in range(part.steps):
+            for number, run in enumerate(part.runs(step)):
+                (x, _), piece = next(found)
+                indices = piece.indices.numpy().tolist()
+                assert float(piece.share) == pytest.approx((run.high - run.low) / part.total(step))
+                assert (int(piece.shard), bool(piece.first)) == (run.shard, number == 0)
+                if run.low < run.high:
+                    assert x.numpy()[:, 0].astype(int).tolist() == indices
+                else:
+                    assert (len(x), indices) == (1, [])
+                counted += indices
+        assert list(found) == []
+    assert sorted(counted) == sorted(permute(np.arange(consumed, n), n, 5, 2).tolist())
+
+
+def test_a_feed_goes_from_world_to_world_and_epoch_to_epoch_without_being_built_anew() -> None:
+    feed = Feed(numbered(10))
+
+    def samples(part: Cut, epoch: int) -> list[int]:
+        pieces = islice(feed.training(part, 1, epoch), part.steps)
+        return [i for _, piece in pieces for i in piece.indices.numpy().tolist()]
+
+    order = permute(np.arange(10), 10, 1, 0).tolist()
+    assert samples(cut(10, 0, 4, 0, 1), 0) == order
+    assert samples(cut(10, 7, 2, 1, 2), 0) == [order[8], order[9]]
+    assert samples(cut(10, 0, 4, 0, 1), 1) == permute(np.arange(10), 10, 1, 1).tolist()
+    assert [piece.indices.numpy().tolist() for _, piece in islice(feed.validation(2, 7, 3), 2)] == [[2, 3, 4], [5, 6]]
+    assert samples(cut(10, 0, 4, 0, 1), 0) == order
+
+
 def test_a_source_of_the_users_own_is_asked_for_this_ranks_samples_alone() -> None:
     squares = Squares(10)
     part = cut(10, 0, 4, rank=1, size=2)
-    found = fed(squares, part, seed=5, epoch=0, consumed=0)
+    found = fed(squares, part, seed=5, epoch=0)
     order = permute(np.arange(10), 10, 5, 0)
-    mine = [order[low:high].tolist() for low, high in zip(part.low, part.high, strict=True)]
-    assert squares.asked[: 1 + len(mine)] == [[0], *mine]  # the first to learn what a sample looks like
-    assert {i for asked in squares.asked[1:] for i in asked} == {i for run in mine for i in run}
-    for ((x, y), share), indices in zip(found, mine, strict=True):
-        assert x["a"].numpy().tolist() == indices
+    mine = [order[low:high].tolist() for low, high in ((2, 4), (6, 8), (9, 10))]
+    assert squares.asked == [[0], *mine]  # the first to learn what a sample looks like
+    for ((x, y), piece), indices in zip(found, mine, strict=True):
+        assert x["a"].numpy().tolist() == indices == piece.indices.numpy().tolist()
         assert y.numpy().tolist() == [i**2 for i in indices]
-        assert float(share) == 0.5
+        assert float(piece.share) == 0.5
 
 
 def test_batches_of_a_users_source_have_a_static_shape_but_for_their_length() -> None:
-    ((x, y), share) = Feed(Squares(10)).training(cut(10, 0, 4, 0, 1), 5, 0, 0).element_spec
-    assert (x["a"].shape.as_list(), y.shape.as_list(), share.shape.as_list()) == ([None], [None], [])
+    ((x, y), piece) = Feed(Squares(10)).training(cut(10, 0, 4, 0, 1), 5, 0).element_spec
+    assert (x["a"].shape.as_list(), y.shape.as_list()) == ([None], [None])
+    assert [(s.shape.as_list(), s.dtype) for s in piece] == [
+        ([], tf.float32),
+        ([], tf.int32),
+        ([], tf.bool),
+        ([None], tf.int64),
+    ]
 
 
 @pytest.mark.parametrize(("n", "size", "batch"), [(10, 1, 4), (10, 3, 2), (2, 4, 8), (8, 2, 4)])
@@ -219,8 +265,14 @@ def test_validation_covers_every_sample_once_in_order(n: int, size: int, batch: 
     seen = []
     for rank in range(size):
         low, high = shard(n, rank, size)
-        for (x, _), share in islice(Feed(numbered(n)).validation(low, high, batch), -(-(high - low) // batch)):
+        for (x, _), piece in islice(Feed(numbered(n)).validation(low, high, batch), -(-(high - low) // batch)):
             assert 1 <= len(x) <= batch
-            assert float(share) == 1.0
+            assert float(piece.share) == 1.0
+            assert piece.indices.numpy().tolist() == x.numpy()[:, 0].astype(int).tolist()
             seen += x.numpy()[:, 0].astype(int).tolist()
     assert seen == list(range(n))
+
+
+def test_a_rank_without_samples_to_validate_has_a_stand_in_to_hand() -> None:
+    ((x, _), piece) = next(Feed(numbered(2)).validation(1, 1, 8))
+    assert (len(x), piece.indices.numpy().tolist()) == (1, [])
