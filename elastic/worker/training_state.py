@@ -21,6 +21,7 @@ from elastic.worker import checkpoint
 from elastic.worker.callbacks import Callbacks
 from elastic.worker.checkpoint import CheckpointStore, Snapshot
 from elastic.worker.collective import collectives, dumps, gather_rows, loads
+from elastic.worker.next_world import HostNews
 from elastic.worker.stash import Stash, assign_bytes
 from elastic.worker.state import KerasState, assign_all, exchange
 from elastic.worker.step import Steps
@@ -35,37 +36,6 @@ class Stage(IntEnum):
     NEW = 0  # callbacks have not been told of it
     BEGUN = 1
     TRAINED = 2  # all steps done, their metrics averaged; validation is next
-
-
-@dataclass(slots=True)
-class HostNews:
-    """The launcher's news of changed hosts: counted where they come in, settled by the training loop.
-
-    Attributes:
-        told: how often there was news.
-        settled: how much of it the world in training, or the one being made, takes into account.
-        removed: hosts were taken away by what is not settled.
-    """
-
-    told: int = 0
-    settled: int = 0
-    removed: bool = False
-
-    def hear(self, removed: bool) -> None:
-        """Note news."""
-        self.removed = self.removed or removed
-        self.told += 1
-
-    @property
-    def open(self) -> bool:
-        """Whether there is unsettled news."""
-        return self.told > self.settled
-
-    def settle(self, told: int) -> None:
-        """Note that the first `told` pieces of news are taken into account."""
-        self.settled = max(self.settled, told)
-        if not self.open:
-            self.removed = False
 
 
 @dataclass(frozen=True, slots=True)
