@@ -27,9 +27,9 @@ import threading
 import time
 from dataclasses import dataclass, field
 
+from elastic.agent.upstream import Upstream, body_of, is_gone, read_request, request, status_is
+
 POLL_S = 0.01
-TRY_S = 0.1
-CONNECT_S = 3.0
 _ASK = "/rank_and_size/"
 _PEERS = ("/global/", "/local_", "/cross_")
 _ABANDONED = "/elastic/abandoned"
@@ -55,7 +55,7 @@ class Rendezvous:
     """
 
     def __init__(self, address: str, port: int, hold_s: float, slot: str = "") -> None:
-        self._upstream = (address, port)
+        self._upstream = Upstream(address, port)
         self._slot = slot
         self._hold_s = hold_s
         self._lock = threading.Lock()
@@ -92,9 +92,9 @@ class Rendezvous:
         Returns:
             Rank and size, (-1, -1) when the slot is not part of it; None when there is no answer.
         """
-        question = self._pose(_request("GET", f"{_ASK}{self._slot}"))
+        question = self._pose(request("GET", f"{_ASK}{self._slot}"))
         question.done.wait()
-        words = question.answer.partition(b"\r\n\r\n")[2].split(b",")
+        words = body_of(question.answer).split(b",")
         try:
             return int(words[0]), int(words[1])
         except (ValueError, IndexError):
@@ -116,12 +116,11 @@ class Rendezvous:
 
     def put(self, path: str, value: bytes) -> None:
         """Leave something in the launcher's store, until the next round."""
-        self._pass_on(_request("PUT", path, value))
+        self._upstream.put(path, value)
 
     def get(self, path: str) -> bytes | None:
         """Return what lies in the launcher's store, or None."""
-        head, _, body = self._pass_on(_request("GET", path)).partition(b"\r\n\r\n")
-        return body if b" 200 " in head.partition(b"\r\n")[0] else None
+        return self._upstream.get(path)
 
     def _accept(self) -> None:
         while True:
@@ -133,23 +132,23 @@ class Rendezvous:
 
     def _serve(self, client: socket.socket) -> None:
         with client, contextlib.suppress(OSError):
-            request = _read_request(client)
-            method, _, rest = request.partition(b" ")
+            received = read_request(client)
+            method, _, rest = received.partition(b" ")
             path = rest.partition(b" ")[0].decode("latin-1")
             if path.startswith("http://"):
                 path = "/" + path.split("/", 3)[3]
             if method == b"GET" and path.startswith(_ASK):
-                client.sendall(self._ask(client, request))
+                client.sendall(self._ask(client, received))
             elif method == b"GET" and path.startswith(_PEERS):
-                client.sendall(self._hold(client, request))
+                client.sendall(self._hold(client, received))
             else:
-                response = self._pass_on(request)
-                if method == b"PUT" and path.startswith(_PEERS[0]) and b" 200 " in response.partition(b"\r\n")[0]:
+                response = self._upstream.pass_on(received)
+                if method == b"PUT" and path.startswith(_PEERS[0]) and status_is(response, 200):
                     with self._lock:
                         self._shown_up, self._question = True, None
                 client.sendall(response)
 
-    def _pose(self, request: bytes) -> _Question:
+    def _pose(self, asked: bytes) -> _Question:
         """Return the round's question, asked now if it has not been."""
         known = self._question
         lost = known is not None and known.done.is_set() and self._is_abandoned()
@@ -159,7 +158,7 @@ class Rendezvous:
             question = self._question
             if question is None:
                 question = self._question = _Question()
-                threading.Thread(target=self._wait_for_driver, args=(question, request), daemon=True).start()
+                threading.Thread(target=self._wait_for_driver, args=(question, asked), daemon=True).start()
         return question
 
     def _is_abandoned(self) -> bool:
@@ -168,10 +167,10 @@ class Rendezvous:
         except OSError:
             return False
 
-    def _ask(self, client: socket.socket, request: bytes) -> bytes:
-        question = self._pose(request)
+    def _ask(self, client: socket.socket, asked: bytes) -> bytes:
+        question = self._pose(asked)
         while not question.done.wait(0.05):
-            if _is_gone(client):
+            if is_gone(client):
                 return b""
         if not question.answer:
             with self._lock:
@@ -180,79 +179,21 @@ class Rendezvous:
             return _NOT_FOUND.replace(b"404 Not Found", b"503 Service Unavailable")
         return question.answer
 
-    def _wait_for_driver(self, question: _Question, request: bytes) -> None:
+    def _wait_for_driver(self, question: _Question, asked: bytes) -> None:
         with contextlib.suppress(OSError):
-            question.answer = self._pass_on(request)
-        self._removed = question.answer.partition(b"\r\n\r\n")[2].startswith(b"-1")
+            question.answer = self._upstream.pass_on(asked)
+        self._removed = body_of(question.answer).startswith(b"-1")
         question.done.set()
 
-    def _hold(self, client: socket.socket, request: bytes) -> bytes:
+    def _hold(self, client: socket.socket, asked: bytes) -> bytes:
         deadline, polls = time.monotonic() + self._hold_s, 0
         while True:
-            response = self._pass_on(request)
-            if b" 404 " not in response.partition(b"\r\n")[0] or time.monotonic() > deadline:
+            response = self._upstream.pass_on(asked)
+            if not status_is(response, 404) or time.monotonic() > deadline:
                 return response
             polls += 1
             if polls % _LOOK_FOR_MARK == 0 and self.abandoned():
                 return response
-            if _is_gone(client):
+            if is_gone(client):
                 return b""
             time.sleep(POLL_S)
-
-    def _connect(self) -> socket.socket:
-        """Reach the launcher. Its server queues five connections; the kernel would try a sixth again after 1 s."""
-        deadline = time.monotonic() + CONNECT_S
-        while True:
-            try:
-                upstream = socket.create_connection(self._upstream, timeout=TRY_S)
-            except OSError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(POLL_S)
-                continue
-            upstream.settimeout(None)
-            return upstream
-
-    def _pass_on(self, request: bytes) -> bytes:
-        with self._connect() as upstream:
-            upstream.sendall(request)
-            parts = []
-            while data := upstream.recv(1 << 16):
-                parts.append(data)
-        return b"".join(parts)
-
-
-def _request(method: str, path: str, body: bytes = b"") -> bytes:
-    return f"{method} {path} HTTP/1.0\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
-
-
-def _read_request(client: socket.socket) -> bytes:
-    """Return a whole request, body included, asking for no further one on the connection."""
-    data = b""
-    while b"\r\n\r\n" not in data:
-        more = client.recv(1 << 16)
-        if not more:
-            raise ConnectionError("a request broke off")
-        data += more
-    head, _, body = data.partition(b"\r\n\r\n")
-    length = 0
-    for line in head.split(b"\r\n")[1:]:
-        name, _, value = line.partition(b":")
-        if name.strip().lower() == b"content-length":
-            length = int(value)
-    while len(body) < length:
-        more = client.recv(1 << 16)
-        if not more:
-            raise ConnectionError("a request broke off")
-        body += more
-    return head + b"\r\n\r\n" + body
-
-
-def _is_gone(client: socket.socket) -> bool:
-    """Tell whether the other side has closed the connection."""
-    try:
-        return client.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True

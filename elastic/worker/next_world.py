@@ -6,6 +6,7 @@ on the thread that listens to it.
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from elastic.channel import Answered, AskAhead, Message, NextWorldReady
 
@@ -54,3 +55,38 @@ class NextWorld:
         self._generation = 0
         self.asked = self.ready = self.late = False
         self._answered.clear()
+
+
+@dataclass(slots=True)
+class HostNews:
+    """The launcher's news of changed hosts: counted where they come in, settled by the training loop.
+
+    Attributes:
+        told: how often there was news.
+        settled: how much of it the world in training, or the one being made, takes into account.
+    """
+
+    told: int = 0
+    settled: int = 0
+    _newest_removal: int = 0
+
+    def hear(self, removed: bool) -> None:
+        """Note news (on another thread than `settle`); `removed`: hosts were taken away."""
+        number = self.told + 1
+        if removed:
+            self._newest_removal = number
+        self.told = number
+
+    @property
+    def open(self) -> bool:
+        """Whether there is unsettled news."""
+        return self.told > self.settled
+
+    @property
+    def removed(self) -> bool:
+        """Whether unsettled news took hosts away."""
+        return self._newest_removal > self.settled
+
+    def settle(self, told: int) -> None:
+        """Note that the first `told` pieces of news are taken into account."""
+        self.settled = max(self.settled, told)

@@ -13,7 +13,7 @@ from elastic.config import Checkpoint
 from elastic.events import CheckpointFailed, CheckpointWritten, Event
 from elastic.progress import Progress
 from elastic.worker.checkpoint import CheckpointStore
-from elastic.worker.training_state import Held, TrainingState
+from elastic.worker.training_state import HeldState, TrainingState
 
 
 class Saver:
@@ -73,7 +73,7 @@ class Saver:
         self._last = (began, state.at.step)
         self._pending = self._pool.submit(self._write, state.held(), hvd.size(), began, self._now() - began)
 
-    def _write(self, held: Held, world_size: int, began: float, blocked_s: float = 0.0) -> None:
+    def _write(self, held: HeldState, world_size: int, began: float, blocked_s: float = 0.0) -> None:
         assert self._store is not None
         step = held.progress.step
         try:

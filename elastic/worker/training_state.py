@@ -21,6 +21,7 @@ from elastic.worker import checkpoint
 from elastic.worker.callbacks import Callbacks
 from elastic.worker.checkpoint import CheckpointStore, Snapshot
 from elastic.worker.collective import collectives, dumps, gather_rows, loads
+from elastic.worker.next_world import HostNews
 from elastic.worker.stash import Stash, assign_bytes
 from elastic.worker.state import KerasState, assign_all, exchange
 from elastic.worker.step import Steps
@@ -38,7 +39,7 @@ class Stage(IntEnum):
 
 
 @dataclass(slots=True)
-class Held:
+class HeldState:
     """The state of one step, in buffers that training may still share."""
 
     progress: Progress
@@ -53,37 +54,6 @@ class Held:
         while self.values:
             arrays.append(np.array(self.values.pop().numpy()))
         return Snapshot(self.progress, self.names, tuple(arrays), self.objects, world_size, versions)
-
-
-@dataclass(slots=True)
-class HostNews:
-    """The launcher's news of changed hosts: counted where they come in, settled by the training loop.
-
-    Attributes:
-        told: how often there was news.
-        settled: how much of it the world in training, or the one being made, takes into account.
-        removed: hosts were taken away by what is not settled.
-    """
-
-    told: int = 0
-    settled: int = 0
-    removed: bool = False
-
-    def hear(self, removed: bool) -> None:
-        """Note news."""
-        self.removed = self.removed or removed
-        self.told += 1
-
-    @property
-    def open(self) -> bool:
-        """Whether there is unsettled news."""
-        return self.told > self.settled
-
-    def settle(self, told: int) -> None:
-        """Note that the first `told` pieces of news are taken into account."""
-        self.settled = max(self.settled, told)
-        if not self.open:
-            self.removed = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,14 +195,16 @@ class TrainingState(KerasState):
         self._take_objects(found.objects)
         self._emit(CheckpointLoaded(self.at.step, str(path)))
 
-    def held(self) -> Held:
+    def held(self) -> HeldState:
         """Hold on to the state as it is now, without copying it; takes a fraction of a millisecond.
 
         A held value shares the variable's buffer. TensorFlow copies a buffer that is shared before
         it writes to it, so that training can go on at once.
         """
         variables = self.variables()
-        return Held(self.at, tuple(v.name for v in variables), [v.read_value() for v in variables], self._objects())
+        return HeldState(
+            self.at, tuple(v.name for v in variables), [v.read_value() for v in variables], self._objects()
+        )
 
     def _save_model(self) -> None:
         """No copy is kept in memory."""

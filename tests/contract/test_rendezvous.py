@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from elastic.agent import rendezvous as rendezvous_module
+from elastic.agent import upstream
 from elastic.agent.rendezvous import Rendezvous
 from tests.contract.launchers import Client, Driver, HorovodServer, LauncherServer, Response, ScriptedServer
 
@@ -190,7 +190,7 @@ def test_a_request_that_breaks_off_is_not_passed_on(slot: Slot) -> None:
 @pytest.fixture
 def orphan(launcher: LauncherServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slot]:
     """A slot whose launcher is gone."""
-    monkeypatch.setattr(rendezvous_module, "CONNECT_S", 0.05, raising=False)
+    monkeypatch.setattr(upstream, "CONNECT_S", 0.05)
     slot = Slot(launcher.start(), LONG_S)
     launcher.stop()
     yield slot

@@ -13,7 +13,7 @@ from elastic.progress import Progress
 from elastic.worker import saving
 from elastic.worker.checkpoint import CheckpointStore, read
 from elastic.worker.saving import Saver
-from elastic.worker.training_state import Held
+from elastic.worker.training_state import HeldState
 
 
 class State:
@@ -23,8 +23,8 @@ class State:
         self.at = Progress()
         self.variable = tf.Variable(np.arange(1000, dtype=np.float32))
 
-    def held(self) -> Held:
-        return Held(self.at, ("w",), [self.variable.read_value()], {"at": self.at})
+    def held(self) -> HeldState:
+        return HeldState(self.at, ("w",), [self.variable.read_value()], {"at": self.at})
 
     def step(self, samples: int = 10) -> None:
         self.at = self.at.after_step(samples)
@@ -152,7 +152,7 @@ def test_the_time_that_training_stood_still_is_told(tmp_path: Path, clock: Clock
     state = State()
     held = state.held
 
-    def slow() -> Held:
+    def slow() -> HeldState:
         clock.now += 0.25
         return held()
 

@@ -1,0 +1,101 @@
+"""Requests to the launcher's rendezvous: a store that is emptied for each round, and a question that waits."""
+
+import socket
+import time
+
+POLL_S = 0.01
+TRY_S = 0.1
+CONNECT_S = 3.0
+ANSWER_S = 3.0
+
+
+class Upstream:
+    """Where the launcher listens.
+
+    Its server closes the connection after each answer; all methods raise `OSError` when it cannot
+    be reached.
+    """
+
+    def __init__(self, address: str, port: int) -> None:
+        self._at = (address, port)
+
+    def pass_on(self, request: bytes, within_s: float | None = None) -> bytes:
+        """Return the raw response to a raw request, which may take for ever, or `within_s` between two packets."""
+        with self._connect() as upstream:
+            upstream.settimeout(within_s)
+            upstream.sendall(request)
+            parts = []
+            while data := upstream.recv(1 << 16):
+                parts.append(data)
+        return b"".join(parts)
+
+    def put(self, path: str, value: bytes) -> None:
+        """Leave something in the launcher's store, until the next round."""
+        self.pass_on(request("PUT", path, value), ANSWER_S)
+
+    def get(self, path: str) -> bytes | None:
+        """Return what lies in the launcher's store, or None."""
+        response = self.pass_on(request("GET", path), ANSWER_S)
+        return body_of(response) if status_is(response, 200) else None
+
+    def _connect(self) -> socket.socket:
+        """Reach the launcher. Its server queues five connections; the kernel would try a sixth again after 1 s."""
+        deadline = time.monotonic() + CONNECT_S
+        while True:
+            try:
+                return socket.create_connection(self._at, timeout=TRY_S)
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(POLL_S)
+
+
+def request(method: str, path: str, body: bytes = b"") -> bytes:
+    """Return a raw request."""
+    return f"{method} {path} HTTP/1.0\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def status_is(response: bytes, status: int) -> bool:
+    """Tell whether a raw response has this status."""
+    return f" {status} ".encode() in response.partition(b"\r\n")[0]
+
+
+def body_of(response: bytes) -> bytes:
+    """Return what a raw response holds."""
+    return response.partition(b"\r\n\r\n")[2]
+
+
+def read_request(client: socket.socket) -> bytes:
+    """Return a whole request, body included, asking for no further one on the connection.
+
+    Raises:
+        ConnectionError: when it breaks off.
+    """
+    data = b""
+    while b"\r\n\r\n" not in data:
+        more = client.recv(1 << 16)
+        if not more:
+            raise ConnectionError("a request broke off")
+        data += more
+    head, _, body = data.partition(b"\r\n\r\n")
+    length = 0
+    for line in head.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name.strip().lower() == b"content-length":
+            length = int(value)
+    while len(body) < length:
+        more = client.recv(1 << 16)
+        if not more:
+            raise ConnectionError("a request broke off")
+        body += more
+    return head + b"\r\n\r\n" + body
+
+
+def is_gone(client: socket.socket) -> bool:
+    """Tell whether the other side has closed the connection."""
+    try:
+        return client.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
