@@ -79,17 +79,21 @@ def measure(
         pulse = jobs.pulse_of(workers[0])
         side = Side(own.process.pid, workers, lambda: pulse.read().step)
         side.send(signal.SIGSTOP)
-        found = []
+        sides, found = {"ours": side, "stock": stock_side}, []
         for number in range(pairs):
-            order = [side, stock_side] if number % 2 else [stock_side, side]
-            windows = {id(s): _window(s, window_s) for s in order}
-            found.append(Pair(windows[id(side)], windows[id(stock_side)]))
+            windows = {name: _window(sides[name], window_s) for name in in_turn("ours", "stock", number)}
+            found.append(Pair(**windows))
         side.send(signal.SIGCONT)
         return found
     finally:
         theirs.close()
         if own is not None:
             own.close()
+
+
+def in_turn(a: str, b: str, number: int) -> tuple[str, str]:
+    """Return who comes first and second in a pair: ABBA, so that a machine that slows down slows both sides alike."""
+    return (b, a) if number % 2 else (a, b)
 
 
 def _last_step(job: others.Other) -> int:

@@ -56,13 +56,8 @@ def test_rounds_are_cut_into_turns_that_differ_by_one_at_most() -> None:
     assert share(1, 2) == [1, 0]
 
 
-def test_the_order_within_a_pair_turns_with_each(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    window, seen = Window(1.0, 0.0, 0.0, 0.0), []
-    monkeypatch.setattr(throughput, "of_ours", lambda _: seen.append("A") or window)
-    monkeypatch.setattr(throughput, "of_stock", lambda _: seen.append("B") or window)
-    for number in range(4):
-        throughput.measure(tmp_path, number)
-    assert "".join(seen) == "ABBAABBA"
+def test_the_order_within_a_pair_turns_with_each() -> None:
+    assert "".join("".join(throughput.in_turn("A", "B", number)) for number in range(4)) == "ABBAABBA"
 
 
 def test_the_table_holds_every_system() -> None:
