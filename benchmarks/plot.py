@@ -1,16 +1,11 @@
 """The figures as a picture: how long training stands still, by fault and system."""
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 PICTURE = Path(__file__).with_name("recovery.svg")
 OURS, OTHERS, TEXT = "#0969da", "#9aa4b2", "#24292f"
 SHADES = ("#0b3d91", "#8250df", "#54aeff", "#2da44e", "#d4a72c")  # one a phase
-
-
-def installed() -> bool:
-    return importlib.util.find_spec("matplotlib") is not None
 
 
 def bars(f: dict[str, Any]) -> list[tuple[str, str, Any, dict[str, float]]]:

@@ -75,5 +75,5 @@ def notes(f: dict[str, Any]) -> list[str]:
         *told,
         f"torchrun: {f['torchrun']}.",
         f"{host['cpu']}, {host['cores']} cores, {host['memory']}, {host['date']};",
-        "`uv run --group bench --group torch python -m benchmarks.recovery`.",
+        "`uv run --group torch python -m benchmarks.recovery`.",
     ]

@@ -79,7 +79,6 @@ def test_figures_survive_being_kept_as_json() -> None:
 
 
 def test_the_same_figures_make_the_same_picture(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="in the group `bench`")
     first, second = tmp_path / "first.svg", tmp_path / "second.svg"
     draw(figures(ALL), first)
     draw(figures(ALL), second)
