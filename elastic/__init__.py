@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from elastic.worker.fit import fit
     from elastic.worker.loop import run
     from elastic.worker.optimizer import distribute
+    from elastic.worker.predict import predict
     from elastic.worker.state import KerasState
 
 __version__ = "0.1.0"
@@ -26,6 +27,7 @@ __all__ = [
     "WorkerError",
     "distribute",
     "fit",
+    "predict",
     "rank_zero",
     "run",
 ]
@@ -34,6 +36,7 @@ _LAZY = {
     "KerasState": "elastic.worker.state",
     "distribute": "elastic.worker.optimizer",
     "fit": "elastic.worker.fit",
+    "predict": "elastic.worker.predict",
     "rank_zero": "elastic.worker.callbacks",
     "run": "elastic.worker.loop",
 }

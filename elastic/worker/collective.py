@@ -15,6 +15,7 @@ import horovod.tensorflow as hvd
 import numpy as np
 import tensorflow as tf
 from horovod.common.exceptions import HorovodInternalError
+from numpy.typing import NDArray
 
 # What Horovod's core says, the type of one of its ops, the name of one of ours, or the transport's words.
 _CORE_SAYS = re.compile(
@@ -57,6 +58,11 @@ def gather_rows(row: Sequence[int], name: str) -> list[tuple[int, ...]]:
     """Return each rank's row of integers, all of one length, in rank order; one collective."""
     table = hvd.allgather(tf.constant([list(row)], tf.int64), name=f"elastic.{name}").numpy()
     return [tuple(int(cell) for cell in line) for line in table]
+
+
+def gather(rows: NDArray[Any], name: str) -> NDArray[Any]:
+    """Return each rank's rows, of which they may have different numbers, in rank order; one collective."""
+    return hvd.allgather(tf.constant(rows), name=name).numpy()  # type: ignore[no-any-return]
 
 
 def broadcast_bytes(data: bytes, size: int, root: int, name: str) -> bytes:

@@ -34,6 +34,7 @@ class Context:
     began: float = field(default_factory=time.monotonic)
     draining: str | None = None
     go: Go | None = None
+    goal_reached: bool = False  # an elastic call has returned: what follows in the script runs here alone
     next_world: NextWorld = field(default_factory=NextWorld)
     in_collective: Callable[[], bool] = lambda: False
     _events: EventLog | None = None

@@ -1,8 +1,7 @@
 """`elastic.fit`: what `model.fit` is for one machine, for workers that come and go."""
 
 import logging
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,17 +10,16 @@ import horovod.tensorflow as hvd
 import keras
 import numpy as np
 
-from elastic.channel import Entering, Finished, Go, Left, Phase
+from elastic.channel import Go
 from elastic.config import Batch, Config
-from elastic.errors import ConfigError, ExitCode
-from elastic.events import CollectiveFailed
-from elastic.worker import world
+from elastic.errors import ConfigError
 from elastic.worker.callbacks import Callbacks, rank_zero
 from elastic.worker.checkpoint import CheckpointStore
 from elastic.worker.context import Context, current
 from elastic.worker.data import Source, as_source, split
 from elastic.worker.feed import Feed
 from elastic.worker.loop import run
+from elastic.worker.membership import Membership
 from elastic.worker.optimizer import Reduction, distribute
 from elastic.worker.parts import Drained, Parts
 from elastic.worker.saving import Saver
@@ -137,6 +135,7 @@ class _Fit:
         self._context = context
         self._config = request.config
         self._watch = Stopwatch()
+        self._membership = Membership(context, self._watch)
         self._reduction = Reduction(fp16=self._config.compression == "fp16")
 
     def run(self) -> keras.callbacks.History:
@@ -148,38 +147,21 @@ class _Fit:
         context.in_collective = steps.in_collective
         if context.level == "step":
             warm_up(request.model, steps, self._reduction, (self._feed, self._validation), self._config)
-        go = context.wait_for_slot()
-        self._watch.start()
-        self._join(world.Entry(go.entry) if go else world.Entry.ALONE, go.env if go else {})
-        self._watch.lap("rendezvous")
-        training, state = self._assemble(steps, go)
+        training, state = self._assemble(steps, self._membership.join())
         try:
-            reset, lost = partial(self._reset, training, state), partial(self._lost, state)
-            run(training.run, reset=reset, on_lost=lost)(state)
+            reset = partial(self._reset, training, state)
+            run(training.run, reset=reset, on_lost=lambda error: self._membership.lost(state.at.step, error))(state)
         except Drained as drained:
-            self._leave(drained.whole_job)
-        return self._done(training)
-
-    def _join(self, entry: world.Entry, env: Mapping[str, str]) -> None:
-        self._context.pulse.enter(Phase.ENTERING)
-        self._context.tell(Entering())
-        world.enter(entry, env)
-        self._context.pulse.enter(Phase.SYNCING)
+            self._membership.leave(whole_job=drained.whole_job)
+        self._membership.done()
+        return training.history
 
     def _reset(self, training: Training, state: TrainingState) -> None:
-        self._context.pulse.enter(Phase.SAVING)
-        state.put_by()  # first of all: this may be the last worker that holds the state
-        training.before_reset(state)
-        world.leave()
-        self._watch.lap("leave")
-        self._context.tell(Entering())
-        world.rejoin()
-        self._watch.lap("rendezvous")
-        self._context.pulse.enter(Phase.SYNCING)
+        def put_by() -> None:
+            state.put_by()
+            training.before_reset(state)
 
-    def _lost(self, state: TrainingState, error: str) -> None:
-        self._context.emit(CollectiveFailed(state.at.step, error))
-        self._watch.start()
+        self._membership.change_over(put_by)
 
     def _assemble(self, steps: Steps, go: Go | None) -> tuple[Training, TrainingState]:
         request, context, config = self._request, self._context, self._config
@@ -212,22 +194,6 @@ class _Fit:
             say=print if request.verbose and not context.quiet else lambda _: None,
         )
         return Training(parts, self._watch), state
-
-    def _leave(self, whole_job: bool) -> None:
-        self._context.pulse.enter(Phase.ENDING)
-        world.leave()
-        self._context.tell(Left(whole_job))
-        sys.exit(ExitCode.TERMINATED if whole_job else ExitCode.SLOT_LOST)
-
-    def _done(self, training: Training) -> keras.callbacks.History:
-        rank = hvd.rank()
-        world.leave()
-        if rank != 0:
-            self._context.tell(Finished())
-            sys.exit(ExitCode.GOAL_REACHED)
-        self._context.pulse.enter(Phase.AFTER)
-        history: keras.callbacks.History = training.history
-        return history
 
 
 def _prepare_model(model: keras.Model, source: Source, reduction: Reduction) -> None:

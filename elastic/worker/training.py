@@ -71,7 +71,6 @@ class Training:
         if not self._p.next_world.asked:
             state.hosts.settle(state.hosts.told)
         self._p.next_world.forget()
-        self._p.pulse.enter(Phase.ENTERING)
 
     def _settle(self, state: TrainingState) -> None:
         p, agreed = self._p, state.agreement
