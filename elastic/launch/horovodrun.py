@@ -1,7 +1,7 @@
 """The stock `horovodrun`, as `elastic run` starts it: nothing patched, only arguments."""
 
+import importlib.util
 import os
-import shutil
 import socket
 import sys
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from elastic.config import Config
 from elastic.errors import ConfigError
 
 SCRIPT = Path(discovery.__file__).parent / "discover_hosts.sh"
+MAIN = Path(__file__).with_name("horovodrun_main.py")
 
 
 def hosts_of(config: Config) -> tuple[str, ...]:
@@ -31,12 +32,19 @@ def command(config: Config, job: Path, run_dir: Path, sets: Sequence[str], extra
     Raises:
         ConfigError: when horovodrun is not installed beside this Python.
     """
-    launcher = Path(sys.executable).with_name("horovodrun")
-    found = str(launcher) if launcher.exists() else shutil.which("horovodrun")
-    if found is None:
+    if importlib.util.find_spec("horovod") is None:
         raise ConfigError("horovodrun is not installed beside this Python; `elastic doctor` says more")
     workers, network = config.workers, config.network
-    line = [found, "-np", str(workers.first), "--min-np", str(workers.min), "--max-np", str(workers.max)]
+    line = [
+        sys.executable,
+        str(MAIN),
+        "-np",
+        str(workers.first),
+        "--min-np",
+        str(workers.min),
+        "--max-np",
+        str(workers.max),
+    ]
     line += ["--host-discovery-script", str(SCRIPT)]
     line += ["--elastic-timeout", str(network.start_timeout_s)]
     line += ["--blacklist-cooldown-range", *(str(s) for s in network.cooldown_s)]

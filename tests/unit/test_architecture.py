@@ -17,7 +17,7 @@ HEAVY = ("tensorflow", "keras", "horovod", "ray")
 MAY_LOAD = {
     "tensorflow": ("elastic.worker", "elastic.examples"),
     "keras": ("elastic.worker", "elastic.examples"),
-    "horovod": ("elastic.worker", "elastic.examples", "elastic.launch.ray"),
+    "horovod": ("elastic.worker", "elastic.examples", "elastic.launch.ray", "elastic.launch.horovodrun_main"),
     "ray": ("elastic.launch.ray", "discovery.ray"),
 }
 
