@@ -62,6 +62,7 @@ class Supervisor:
         self._tail = Tail(directory.events, from_end=True)
         self._launcher: subprocess.Popen[bytes] | None = None
         self._stop_signal: int | None = None
+        self._at_once = False
 
     def run(self, line: list[str], env: dict[str, str]) -> int:
         """Start the launcher until the goal is reached or the job is given up; return the exit code."""
@@ -121,7 +122,7 @@ class Supervisor:
         """See that agents of this host are gone before another launcher starts; end those that stay."""
         agents = {r.pid for r in records if r.event == "AgentStarted"}
         found = [p for pid in agents if (p := _process(pid, str(self._directory.path))) is not None]
-        _, stuck = psutil.wait_procs(found, timeout=LEFTOVERS_S)
+        _, stuck = psutil.wait_procs(found, timeout=0.0 if self._at_once else LEFTOVERS_S)
         for process in stuck:
             process.kill()
 
@@ -133,6 +134,7 @@ class Supervisor:
             self._screen.line("stopping: workers finish their step and write a checkpoint; once more kills at once")
             self._launcher.send_signal(signal.SIGTERM)
         else:
+            self._at_once = True
             self._kill()
 
     def _kill(self) -> None:
