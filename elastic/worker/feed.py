@@ -11,17 +11,17 @@ was prefetched before comes out first and is thrown away, up to the piece that s
 one after it is number 0.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
-import keras
 import numpy as np
 import tensorflow as tf
-from numpy.typing import NDArray
 
 from elastic.worker.data import Arrays, Source
 from elastic.worker.order import Cut, Run
 from elastic.worker.order_ops import Order
+from elastic.worker.reading import Reading
 
 
 class Piece(NamedTuple):
@@ -64,11 +64,12 @@ class Feed:
             # low, high, shard: the pieces of a full step, then those of a last step that is not full
             self._runs = tf.Variable(np.zeros((1, 3), np.int64), trainable=False, shape=(None, 3))
             self._shares = tf.Variable(np.zeros(1, np.float32), trainable=False, shape=(None,))
-        fetch = _gather(source.tensors()) if isinstance(source, Arrays) else _ask(source)
+        reader = source if isinstance(source, Arrays) else Reading(source)
+        self._named = reader.named if isinstance(reader, Reading) else nullcontext
 
         def element(_: tf.Tensor) -> Any:
             indices, piece = self._next_piece()
-            return fetch(indices), piece
+            return reader.fetch(indices), piece
 
         options = tf.data.Options()
         options.autotune.enabled = False  # two threads of ours suffice; the tuner costs more than it gains
@@ -97,6 +98,10 @@ class Feed:
         last = (Run(0, rest, 0),) if rest or not full else ()
         part = Cut(low, batch, full + len(last), (Run(0, batch, 0),), last, rest if last else batch)
         return self._restart(part, None)
+
+    def named(self) -> AbstractContextManager[None]:
+        """Let what the source raises within come out as a `SampleError` that names the sample."""
+        return self._named()
 
     def _restart(self, part: Cut, shuffle: tuple[int, int] | None) -> Iterator[Any]:
         full = part.steps - 1 if part.partial else part.steps
@@ -142,26 +147,3 @@ class Feed:
         indices.set_shape([None])
         share = self._shares.read_value()[row]
         return indices, Piece(share, shard, first, indices[: high - low])
-
-
-def _gather(tensors: Any) -> Callable[[tf.Tensor], Any]:
-    return lambda indices: keras.tree.map_structure(lambda t: tf.gather(t, indices), tensors)
-
-
-def _ask(source: Source) -> Callable[[tf.Tensor], Any]:
-    example = keras.tree.map_structure(np.asarray, source[np.zeros(1, np.int64)])
-    flat = keras.tree.flatten(example)
-    types = [tf.as_dtype(a.dtype) for a in flat]
-
-    def read(indices: NDArray[np.int64]) -> Sequence[NDArray[Any]]:
-        if not len(indices):
-            return [np.empty((0, *a.shape[1:]), a.dtype) for a in flat]
-        return [np.asarray(a) for a in keras.tree.flatten(source[indices])]
-
-    def fetch(indices: tf.Tensor) -> Any:
-        parts = tf.numpy_function(read, [indices], types)
-        for part, array in zip(parts, flat, strict=True):
-            part.set_shape((None, *array.shape[1:]))
-        return keras.tree.pack_sequence_as(example, parts)
-
-    return fetch
