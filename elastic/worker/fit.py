@@ -2,20 +2,20 @@
 
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import horovod.tensorflow as hvd
 import keras
-import numpy as np
 
 from elastic.channel import Entering, Finished, Go, Left, Phase
 from elastic.config import Batch, Config
 from elastic.errors import ConfigError, ExitCode
 from elastic.events import CollectiveFailed
 from elastic.worker import world
+from elastic.worker.augment import PerSample
 from elastic.worker.callbacks import Callbacks, rank_zero
 from elastic.worker.checkpoint import CheckpointStore
 from elastic.worker.context import Context, current
@@ -47,6 +47,7 @@ class Request:
     validation_freq: int
     callbacks: tuple[keras.callbacks.Callback, ...]
     verbose: int
+    augment: PerSample | None
 
 
 def fit(
@@ -60,6 +61,7 @@ def fit(
     validation_split: float = 0.0,
     validation_freq: int = 1,
     sample_weight: Any = None,
+    map: Callable[..., Any] | None = None,  # noqa: A002 - what tf.data and the configuration call it
     callbacks: Sequence[keras.callbacks.Callback] = (),
     verbose: Any = "auto",
     shuffle: bool = True,
@@ -76,6 +78,10 @@ def fit(
         data: x, or (x, y), or (x, y, sample_weight) as arrays, or an object with `__len__` and
             `__getitem__(indices) -> (x, y, ...)`.
         y, sample_weight: when `data` is x alone.
+        map: `(seed, x, y, ...) -> (x, y, ...)` as TensorFlow ops on one sample, applied to training
+            samples. `seed`, int32 [2], is for stateless random ops (`tf.image.stateless_random_crop`,
+            `tf.random.stateless_uniform`) and depends on the job's seed, the epoch and the sample
+            alone, so that augmentation is the same whoever reads the sample.
         epochs: by default the job's configuration says.
         batch_size: samples of one step over *all* workers, as on one machine; by default the
             job's configuration says.
@@ -116,6 +122,7 @@ def fit(
         validation_freq=validation_freq,
         callbacks=tuple(callbacks or ()),
         verbose=0 if verbose == 0 else 1,
+        augment=PerSample(map) if map is not None else None,
     )
     return _Fit(request, context).run()
 
@@ -141,8 +148,8 @@ class _Fit:
 
     def run(self) -> keras.callbacks.History:
         request, context = self._request, self._context
-        _prepare_model(request.model, request.source, self._reduction)
-        self._feed = Feed(request.source)
+        self._feed = Feed(request.source, request.augment)
+        _prepare_model(request.model, self._feed.example(), self._reduction)
         self._validation = Feed(request.validation) if request.validation is not None else None
         steps = Steps(request.model, self._reduction)
         context.in_collective = steps.in_collective
@@ -228,12 +235,16 @@ class _Fit:
         return history
 
 
-def _prepare_model(model: keras.Model, source: Source, reduction: Reduction) -> None:
-    """Make the model ready for steps that reduce gradients; nothing random or trained changes."""
+def _prepare_model(model: keras.Model, example: Any, reduction: Reduction) -> None:
+    """Make the model ready for steps that reduce gradients; nothing random or trained changes.
+
+    Args:
+        example: a batch of training samples.
+    """
     if not getattr(model, "compiled", False) or model.optimizer is None:
         raise ConfigError("elastic.fit: the model is not compiled; call model.compile(optimizer=..., loss=...) first")
     if model.jit_compile:
         log.info("jit_compile is switched off: Horovod's ops have no XLA kernels")
     model.jit_compile = False
-    build(model, source[np.zeros(1, np.int64)])
+    build(model, example)
     distribute(model.optimizer, reduction=reduction)
