@@ -31,11 +31,13 @@ class Data(Section):
 
     `source` is `bundled`, the path of an `.npz` with x_train, y_train (x_test, y_test), a name of
     `keras.datasets`, or `module:function`. `prepare` names a `module:function` that turns the
-    arrays `(x, y)` of a part into what the model takes.
+    arrays `(x, y)` of a part into what the model takes. `map` names a `module:function`
+    `(seed, x, y, ...) -> (x, y, ...)` that is applied to each training sample (see `worker.augment`).
     """
 
     source: str
     prepare: str | None = None
+    map: str | None = None
     args: dict[str, Any] = {}
 
     @field_validator("source")
@@ -50,7 +52,7 @@ class Data(Section):
             f"keras.datasets ({', '.join(KERAS_DATASETS)})"
         )
 
-    @field_validator("prepare")
+    @field_validator("prepare", "map")
     @classmethod
     def _function(cls, value: str | None) -> str | None:
         return value if value is None else _reference(value)

@@ -22,6 +22,10 @@ class ConfigError(ElasticError):
     """The user must change something before the job can start."""
 
 
+class SampleError(ElasticError):
+    """A sample cannot be read: the user must change the data or the code that reads it."""
+
+
 class WorkerError(ElasticError):
     """A worker must be restarted in its slot."""
 

@@ -164,7 +164,12 @@ def _check_references(source: str, config: Config) -> None:
         raise ConfigError(f"{source}: model: missing; expected 'module:function' that returns a compiled model")
     if config.data is None:
         raise ConfigError(f"{source}: data: missing; expected 'bundled', an .npz path or 'module:function'")
-    named = {"model": config.model, "callbacks": config.callbacks, "data.prepare": config.data.prepare}
+    named = {
+        "model": config.model,
+        "callbacks": config.callbacks,
+        "data.prepare": config.data.prepare,
+        "data.map": config.data.map,
+    }
     if ":" in config.data.source:
         named["data.source"] = config.data.source
     elif config.data.source.endswith(".npz") and not Path(config.data.source).is_file():

@@ -1,9 +1,11 @@
 """From a user's data to batches of this worker's share.
 
 A *source* maps indices to samples: `len(source)` and `source[indices] -> (x, y, ...)` with a
-leading batch axis. Arrays are gathered by TensorFlow itself; Python is not on the path of a step.
+leading batch axis. Arrays in memory are gathered by TensorFlow itself; Python is not on the path
+of a step.
 """
 
+from mmap import mmap
 from typing import Any, Protocol, runtime_checkable
 
 import keras
@@ -24,7 +26,12 @@ class Source(Protocol):
 
 
 class Arrays:
-    """A source over arrays (nested in tuples, lists or dicts) that share their first axis."""
+    """A source over arrays (nested in tuples, lists or dicts) that share their first axis.
+
+    An array that is mapped from a file (`np.memmap`, `np.load(..., mmap_mode="r")`, or a slice of
+    one) stays there, since it may be larger than memory: the rows of each batch are read when it is
+    their turn, by Python. All others are in memory already and are handed to TensorFlow.
+    """
 
     def __init__(self, tree: Any) -> None:
         self.tree = keras.tree.map_structure(_as_array, tree)
@@ -34,20 +41,29 @@ class Arrays:
                 f"data: arrays of different lengths: {sorted(lengths)}; expected one sample a row in each"
             )
         self._length = lengths.pop()
-        self._tensors: Any = None
+        self._copies: list[tf.Variable | None] | None = None
 
     def __len__(self) -> int:
         return self._length
 
     def __getitem__(self, indices: NDArray[np.int64]) -> Any:
-        return keras.tree.map_structure(lambda a: a[indices], self.tree)
+        return keras.tree.map_structure(lambda a: _narrow(a[indices]), self.tree)
 
-    def tensors(self) -> Any:
-        """Return the arrays as tensors in host memory, made once."""
-        if self._tensors is None:
-            with tf.device("/CPU:0"):
-                self._tensors = keras.tree.map_structure(tf.convert_to_tensor, self.tree)
-        return self._tensors
+    def fetch(self, indices: tf.Tensor) -> Any:
+        """Return the samples at these indices, as TensorFlow ops."""
+        arrays = keras.tree.flatten(self.tree)
+        if self._copies is None:
+            with tf.device("/CPU:0"):  # variables, since a constant is held twice by TensorFlow
+                self._copies = [None if _is_mapped(a) else tf.Variable(a, trainable=False) for a in arrays]
+        mapped = [a for a in arrays if _is_mapped(a)]
+        types = [_narrow(a[:0]).dtype for a in mapped]
+        read = iter(tf.numpy_function(lambda i: [_narrow(a[i]) for a in mapped], [indices], types) if mapped else ())
+        parts = []
+        for array, copy in zip(arrays, self._copies, strict=True):
+            part = next(read) if copy is None else tf.gather(copy, indices)
+            part.set_shape((None, *array.shape[1:]))
+            parts.append(part)
+        return keras.tree.pack_sequence_as(self.tree, parts)
 
 
 def _as_array(value: Any) -> NDArray[Any]:
@@ -56,7 +72,20 @@ def _as_array(value: Any) -> NDArray[Any]:
         raise ConfigError(
             f"data: found {type(value).__name__} ({array.dtype}), expected an array with one sample a row"
         )
+    return array if _is_mapped(array) else _narrow(array)
+
+
+def _narrow(array: NDArray[Any]) -> NDArray[Any]:
+    """Return floats as models compute in them."""
     return array.astype(np.float32) if array.dtype == np.float64 else array
+
+
+def _is_mapped(array: Any) -> bool:
+    while isinstance(array, np.ndarray):
+        if isinstance(array, np.memmap):
+            return True
+        array = array.base
+    return isinstance(array, mmap)
 
 
 def as_source(data: Any, y: Any = None, sample_weight: Any = None) -> Source:

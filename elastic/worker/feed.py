@@ -11,17 +11,19 @@ was prefetched before comes out first and is thrown away, up to the piece that s
 one after it is number 0.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
-import keras
 import numpy as np
 import tensorflow as tf
-from numpy.typing import NDArray
 
+from elastic.worker.augment import PerSample
 from elastic.worker.data import Arrays, Source
 from elastic.worker.order import Cut, Run
 from elastic.worker.order_ops import Order
+from elastic.worker.reading import Reading
 
 
 class Piece(NamedTuple):
@@ -51,9 +53,10 @@ class Feed:
 
     Args:
         source: samples by index.
+        augment: what is done to each sample, if anything.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, augment: PerSample | None = None) -> None:
         self.source = source
         self._order = Order(len(source))
         with tf.device("/CPU:0"):
@@ -64,17 +67,19 @@ class Feed:
             # low, high, shard: the pieces of a full step, then those of a last step that is not full
             self._runs = tf.Variable(np.zeros((1, 3), np.int64), trainable=False, shape=(None, 3))
             self._shares = tf.Variable(np.zeros(1, np.float32), trainable=False, shape=(None,))
-        fetch = _gather(source.tensors()) if isinstance(source, Arrays) else _ask(source)
+        self._augment = augment
+        self._reader = source if isinstance(source, Arrays) else Reading(source)
+        self._threads = 2 if augment is None else max(2, len(os.sched_getaffinity(0)))
 
         def element(_: tf.Tensor) -> Any:
             indices, piece = self._next_piece()
-            return fetch(indices), piece
+            return self._samples(indices), piece
 
         options = tf.data.Options()
-        options.autotune.enabled = False  # two threads of ours suffice; the tuner costs more than it gains
+        options.autotune.enabled = False  # the tuner costs more than it gains
         options.deterministic = True
         options.experimental_optimization.apply_default_optimizations = False
-        options.threading.private_threadpool_size = 2
+        options.threading.private_threadpool_size = self._threads
         endless = tf.data.Dataset.range(np.iinfo(np.int64).max)
         element = tf.autograph.experimental.do_not_convert(element)
         self._pieces = iter(endless.map(element).prefetch(2).with_options(options))
@@ -97,6 +102,14 @@ class Feed:
         last = (Run(0, rest, 0),) if rest or not full else ()
         part = Cut(low, batch, full + len(last), (Run(0, batch, 0),), last, rest if last else batch)
         return self._restart(part, None)
+
+    def named(self) -> AbstractContextManager[None]:
+        """Let what the source raises within come out as a `SampleError` that names the sample."""
+        return self._reader.named() if isinstance(self._reader, Reading) else nullcontext()
+
+    def example(self) -> Any:
+        """Return the first sample, a batch of one, as the model will see it."""
+        return self._samples(tf.zeros(1, tf.int64))
 
     def _restart(self, part: Cut, shuffle: tuple[int, int] | None) -> Iterator[Any]:
         full = part.steps - 1 if part.partial else part.steps
@@ -122,6 +135,10 @@ class Feed:
                 return self._pieces  # type: ignore[no-any-return]
         raise RuntimeError(f"the feed did not begin anew within {_PREFETCHED} pieces")
 
+    def _samples(self, indices: tf.Tensor) -> Any:
+        samples = self._reader.fetch(indices)
+        return samples if self._augment is None else self._augment(self._order.seeds(indices), samples, self._threads)
+
     def _next_piece(self) -> tuple[tf.Tensor, Piece]:
         """Return the sample indices of the next piece (one for a stand-in), and what it is."""
         number = self._number.assign_add(1)
@@ -142,26 +159,3 @@ class Feed:
         indices.set_shape([None])
         share = self._shares.read_value()[row]
         return indices, Piece(share, shard, first, indices[: high - low])
-
-
-def _gather(tensors: Any) -> Callable[[tf.Tensor], Any]:
-    return lambda indices: keras.tree.map_structure(lambda t: tf.gather(t, indices), tensors)
-
-
-def _ask(source: Source) -> Callable[[tf.Tensor], Any]:
-    example = keras.tree.map_structure(np.asarray, source[np.zeros(1, np.int64)])
-    flat = keras.tree.flatten(example)
-    types = [tf.as_dtype(a.dtype) for a in flat]
-
-    def read(indices: NDArray[np.int64]) -> Sequence[NDArray[Any]]:
-        if not len(indices):
-            return [np.empty((0, *a.shape[1:]), a.dtype) for a in flat]
-        return [np.asarray(a) for a in keras.tree.flatten(source[indices])]
-
-    def fetch(indices: tf.Tensor) -> Any:
-        parts = tf.numpy_function(read, [indices], types)
-        for part, array in zip(parts, flat, strict=True):
-            part.set_shape((None, *array.shape[1:]))
-        return keras.tree.pack_sequence_as(example, parts)
-
-    return fetch

@@ -1,18 +1,18 @@
 """`elastic.fit`: what `model.fit` is for one machine, for workers that come and go."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import horovod.tensorflow as hvd
 import keras
-import numpy as np
 
 from elastic.channel import Go
 from elastic.config import Batch, Config
 from elastic.errors import ConfigError
+from elastic.worker.augment import PerSample
 from elastic.worker.callbacks import Callbacks, rank_zero
 from elastic.worker.checkpoint import CheckpointStore
 from elastic.worker.context import Context, current
@@ -45,6 +45,7 @@ class Request:
     validation_freq: int
     callbacks: tuple[keras.callbacks.Callback, ...]
     verbose: int
+    augment: PerSample | None
 
 
 def fit(
@@ -58,6 +59,7 @@ def fit(
     validation_split: float = 0.0,
     validation_freq: int = 1,
     sample_weight: Any = None,
+    map: Callable[..., Any] | None = None,  # noqa: A002 - what tf.data and the configuration call it
     callbacks: Sequence[keras.callbacks.Callback] = (),
     verbose: Any = "auto",
     shuffle: bool = True,
@@ -74,6 +76,10 @@ def fit(
         data: x, or (x, y), or (x, y, sample_weight) as arrays, or an object with `__len__` and
             `__getitem__(indices) -> (x, y, ...)`.
         y, sample_weight: when `data` is x alone.
+        map: `(seed, x, y, ...) -> (x, y, ...)` as TensorFlow ops on one sample, applied to training
+            samples. `seed`, int32 [2], is for stateless random ops (`tf.image.stateless_random_crop`,
+            `tf.random.stateless_uniform`) and depends on the job's seed, the epoch and the sample
+            alone, so that augmentation is the same whoever reads the sample.
         epochs: by default the job's configuration says.
         batch_size: samples of one step over *all* workers, as on one machine; by default the
             job's configuration says.
@@ -114,6 +120,7 @@ def fit(
         validation_freq=validation_freq,
         callbacks=tuple(callbacks or ()),
         verbose=0 if verbose == 0 else 1,
+        augment=PerSample(map) if map is not None else None,
     )
     return _Fit(request, context).run()
 
@@ -140,8 +147,8 @@ class _Fit:
 
     def run(self) -> keras.callbacks.History:
         request, context = self._request, self._context
-        _prepare_model(request.model, request.source, self._reduction)
-        self._feed = Feed(request.source)
+        self._feed = Feed(request.source, request.augment)
+        _prepare_model(request.model, self._feed.example(), self._reduction)
         self._validation = Feed(request.validation) if request.validation is not None else None
         steps = Steps(request.model, self._reduction)
         context.in_collective = steps.in_collective
@@ -196,12 +203,16 @@ class _Fit:
         return Training(parts, self._watch), state
 
 
-def _prepare_model(model: keras.Model, source: Source, reduction: Reduction) -> None:
-    """Make the model ready for steps that reduce gradients; nothing random or trained changes."""
+def _prepare_model(model: keras.Model, example: Any, reduction: Reduction) -> None:
+    """Make the model ready for steps that reduce gradients; nothing random or trained changes.
+
+    Args:
+        example: a batch of training samples.
+    """
     if not getattr(model, "compiled", False) or model.optimizer is None:
         raise ConfigError("elastic.fit: the model is not compiled; call model.compile(optimizer=..., loss=...) first")
     if model.jit_compile:
         log.info("jit_compile is switched off: Horovod's ops have no XLA kernels")
     model.jit_compile = False
-    build(model, source[np.zeros(1, np.int64)])
+    build(model, example)
     distribute(model.optimizer, reduction=reduction)

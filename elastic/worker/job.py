@@ -3,6 +3,7 @@
 import importlib
 import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +34,22 @@ def run_job(job: Path, config: Config) -> None:
         raise ConfigError(f"model: {config.model} returned {type(model).__name__}, expected a compiled keras.Model")
     data, validation = load_data(config.data)
     callbacks = call(config.callbacks) if config.callbacks else ()
-    fit(model, data, validation_data=validation, callbacks=callbacks)
+    augment = named(config.data.map) if config.data.map else None
+    fit(model, data, validation_data=validation, callbacks=callbacks, map=augment)
 
 
 def call(reference: str, *args: Any, **kwargs: Any) -> Any:
     """Call the function that `module:function` names."""
+    return named(reference)(*args, **kwargs)
+
+
+def named(reference: str) -> Callable[..., Any]:
+    """Return the function that `module:function` names."""
     module, _, name = reference.partition(":")
     function = getattr(importlib.import_module(module), name, None)
     if not callable(function):
         raise ConfigError(f"{reference}: module '{module}' has no function '{name}'")
-    return function(*args, **kwargs)
+    return function  # type: ignore[no-any-return]
 
 
 def load_data(data: Data) -> tuple[Any, Any]:

@@ -107,10 +107,11 @@ class Training:
             total = p.config.batch.total(hvd.size())
             part = order.cut(n, state.at.consumed, total, hvd.rank(), hvd.size(), p.config.drop_last)
             batches = p.feed.training(part, p.config.seed, epoch)
-            for step in range(part.steps):
-                self._step(state, batches, part.total(step))
-                if p.model.stop_training:
-                    break
+            with p.feed.named():
+                for step in range(part.steps):
+                    self._step(state, batches, part.total(step))
+                    if p.model.stop_training:
+                        break
             state.epoch_logs = self._averaged_metrics("train")
             state.stage = Stage.TRAINED
         logs = dict(state.epoch_logs)
@@ -213,11 +214,12 @@ class Training:
         low, high = order.shard(len(source), hvd.rank(), hvd.size())
         batch = max(1, p.config.batch.total(hvd.size()) // hvd.size())
         batches = feed.validation(low, high, batch)
-        for i in range(-(-(high - low) // batch)):
-            p.pulse.enter(Phase.VALIDATING)
-            p.callbacks.call("on_test_batch_begin", i)
-            p.steps.validate(batches)
-            p.callbacks.call("on_test_batch_end", i)
+        with feed.named():
+            for i in range(-(-(high - low) // batch)):
+                p.pulse.enter(Phase.VALIDATING)
+                p.callbacks.call("on_test_batch_begin", i)
+                p.steps.validate(batches)
+                p.callbacks.call("on_test_batch_end", i)
         logs = self._averaged_metrics("validation")
         p.callbacks.call("on_test_end", logs)
         return logs

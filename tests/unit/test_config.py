@@ -272,6 +272,7 @@ def test_overrides_win_over_the_file(job: Callable[[str], Path]) -> None:
         "",
         "batch: {global: 64}\nhosts: [a:2, b:2]\nnetwork: {cooldown_s: [1, 2], interfaces: eth0}\n",
         "model_args: {lr: 0.1, deep: {list: [1, 2]}}\nworkers: {min: 1, max: 3, start: 2}\ntensorboard: false\n",
+        "data: {source: bundled, map: jobs:flip}\n",
         "name: '007'\ncallbacks: jobs:callbacks\ncommit: {steps: 3}\ncheckpoint: {enabled: false}\n",
         "model_args: {activation: null}\n",
         "model_args: {rate: 1e-3, tiny: 1e-30, version: '1e-3', name: '1e3'}\n",

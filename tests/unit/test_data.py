@@ -1,15 +1,18 @@
+import traceback
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
+import psutil
 import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from elastic.errors import ConfigError
+from elastic.errors import ConfigError, SampleError
 from elastic.worker.data import Arrays, Source, as_source, split
 from elastic.worker.feed import Feed
 from elastic.worker.order import Cut, cut, permute, shard
@@ -276,3 +279,92 @@ def test_validation_covers_every_sample_once_in_order(n: int, size: int, batch: 
 def test_a_rank_without_samples_to_validate_has_a_stand_in_to_hand() -> None:
     ((x, _), piece) = next(Feed(numbered(2)).validation(1, 1, 8))
     assert (len(x), piece.indices.numpy().tolist()) == (1, [])
+
+
+class Broken(Squares):
+    """Cannot read some of its samples."""
+
+    def __init__(self, n: int, broken: set[int]) -> None:
+        super().__init__(n)
+        self.broken = broken
+
+    def __getitem__(self, indices: NDArray[np.int64]) -> Any:
+        for index in indices.tolist():
+            if index in self.broken:
+                raise KeyError(f"no record {index}")
+        return super().__getitem__(indices)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_sample_that_cannot_be_read_is_named_and_the_source_s_own_traceback_kept(compiled: bool) -> None:
+    feed = Feed(Broken(20, {13}))
+    pieces = feed.training(cut(20, 0, 20, 0, 1), 5, 0)
+    take = tf.function(lambda: next(pieces), autograph=False) if compiled else lambda: next(pieces)
+    with (
+        pytest.raises(SampleError, match="data: sample 13 cannot be read: KeyError: 'no record 13'") as caught,
+        feed.named(),
+    ):
+        take()
+    cause = caught.value.__cause__
+    assert isinstance(cause, KeyError)
+    assert "raise KeyError" in "".join(traceback.format_exception(cause))
+
+
+def test_a_sample_that_was_prefetched_for_another_world_fails_when_its_turn_comes() -> None:
+    order = permute(np.arange(8), 8, 5, 0).tolist()
+    feed = Feed(Broken(8, {order[3]}))
+    pieces = feed.training(cut(8, 0, 1, 0, 1), 5, 0)
+    assert next(pieces)[1].indices.numpy().tolist() == order[:1]  # the next are on their way
+    pieces = feed.training(cut(8, 1, 2, 0, 1), 5, 0)
+    assert next(pieces)[1].indices.numpy().tolist() == order[1:3]
+    with pytest.raises(SampleError, match=f"sample {order[3]} "), feed.named():
+        next(pieces)
+
+
+def test_an_error_of_something_else_stays_what_it_is() -> None:
+    feed = Feed(Squares(4))
+    with pytest.raises(tf.errors.UnknownError, match="network"), feed.named():
+        raise tf.errors.UnknownError(None, None, "network")
+
+
+class Uneven(Squares):
+    def __getitem__(self, indices: NDArray[np.int64]) -> Any:
+        return np.zeros((len(indices), 3 if 7 in indices else 2), np.float32)
+
+
+class Short(Squares):
+    def __getitem__(self, indices: NDArray[np.int64]) -> Any:
+        return indices[:1].astype(np.float32)
+
+
+def test_a_sample_unlike_the_first_is_named_with_what_was_found_and_expected() -> None:
+    feed = Feed(Uneven(8))
+    with pytest.raises(SampleError, match=r"sample 7 .* found float32\[1, 3\], expected float32\[1, 2\]"), feed.named():
+        next(feed.training(cut(8, 0, 8, 0, 1), 5, 0))
+
+
+def test_a_source_that_gives_other_samples_than_it_was_asked_for_is_told_so() -> None:
+    feed = Feed(Short(4))
+    expected = (
+        r"samples .* cannot be read together, though each by itself can: .* found float32\[1\], expected float32\[4\]"
+    )
+    with pytest.raises(SampleError, match=expected), feed.named():
+        next(feed.training(cut(4, 0, 4, 0, 1), 5, 0))
+
+
+def test_arrays_mapped_from_a_file_stay_there(tmp_path: Path) -> None:
+    gib = 64  # of holes: more than this machine could load
+    x = np.memmap(tmp_path / "x", np.float64, "w+", shape=(gib * 2**30 // 512, 64))
+    x[-10:] = np.arange(10)[:, np.newaxis]
+    source = as_source((x[-10:], np.arange(10)))
+    feed = Feed(source)
+    before = psutil.Process().memory_info().rss
+    (samples, y), piece = next(feed.training(cut(10, 0, 10, 0, 1), 5, 0))
+    assert samples.dtype == tf.float32
+    assert samples.shape == (10, 64)
+    assert samples[:, 5].numpy().tolist() == y.numpy().tolist() == piece.indices.numpy().tolist()
+    everything = Feed(as_source((x, {"again": x})))
+    for _ in range(3):
+        (samples, _), piece = next(everything.training(cut(len(x), 0, 10, 0, 1), 5, 0))
+        assert samples.shape == (10, 64)
+    assert psutil.Process().memory_info().rss - before < 2**30

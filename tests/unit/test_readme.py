@@ -12,7 +12,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from elastic.config import Budget, Config
+from elastic.config import Budget, Config, Data
 from elastic.errors import ExitCode
 from elastic.jobfile import load
 
@@ -103,7 +103,7 @@ def keys(section: BaseModel, before: str = "") -> Iterator[tuple[str, Any]]:
     for name, field in type(section).model_fields.items():
         key, value = before + (field.alias or name), getattr(section, name)
         if key == "data":
-            yield from ((f"data.{inner}", ...) for inner in ("source", "prepare", "args"))
+            yield from ((f"data.{inner}", ...) for inner in Data.model_fields)
         elif isinstance(value, BaseModel) and not isinstance(value, Budget):
             yield from keys(value, f"{key}.")
         else:
