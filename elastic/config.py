@@ -217,7 +217,7 @@ class Config(Section):
     data: Data | None = None
     callbacks: str | None = None
     epochs: int = Field(default=1, ge=1)
-    batch: Batch = Batch(global_=256)
+    batch: Batch = Batch.model_validate({"global": 256})
     drop_last: bool = False
     seed: int = 1
     learning_rate: LearningRate = LearningRate()
