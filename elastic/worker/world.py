@@ -21,8 +21,10 @@ from enum import StrEnum
 import horovod.tensorflow as hvd
 
 from elastic.errors import ConfigError
+from elastic.worker.peers import Peers, connections
 
 _has_been_in_a_world = False
+_peers: Peers | None = None
 
 
 class Entry(StrEnum):
@@ -71,12 +73,18 @@ def rejoin() -> None:
 
 def leave() -> None:
     """Leave the world; pending collectives of the peers fail."""
+    global _peers
+    if _peers is not None:
+        _peers.close()
+    _peers = None
     hvd.shutdown()
 
 
 def _init() -> None:
-    global _has_been_in_a_world
+    global _has_been_in_a_world, _peers
     if not hvd.gloo_built():
         raise ConfigError("horovod was built without Gloo, which elastic training needs; see `elastic doctor`")
+    before = connections()
     hvd.init()
+    _peers = Peers(connections() - before)
     _has_been_in_a_world = True

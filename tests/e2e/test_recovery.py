@@ -1,6 +1,7 @@
 """Kill a worker, and training goes on at full strength to the same result."""
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,6 +38,19 @@ def test_a_killed_worker_is_replaced_and_no_step_is_lost(start: Start, rank: int
     assert summary["samples_seen"] == summary["samples_owed"] == 15000
     assert summary["world_sizes"] == [2, 2]
     assert summary["metrics"]["val_accuracy"] >= REACHABLE
+
+
+@pytest.mark.chaos
+def test_in_a_world_of_four_every_survivor_notices_a_death_at_once(start: Start) -> None:
+    job = start(MNIST, "epochs=1000", "batch.global=64", "workers.max=4", "network.gloo_timeout_s=30")
+    job.wait_stepping(generation=1, workers=4)
+    job.wait(lambda r: r.event == "StandbyReady")
+    at = time.time()
+    job.kill(rank=0)
+    job.wait_stepping(generation=2, workers=4)
+    noticed = [r.time - at for r in job.of("CollectiveFailed")]
+    assert len(noticed) == 3
+    assert max(noticed) < 5.0, job.transcript()  # far below the time-out; a test machine may be busy
 
 
 def test_an_added_host_joins_and_a_removed_one_leaves(start: Start) -> None:
