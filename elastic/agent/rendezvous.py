@@ -84,6 +84,7 @@ class Rendezvous:
         self._due = True  # a round counts on this slot, whose worker has not shown up in it
         self._there = False  # it has shown up, and is not yet in the world
         self._entering = threading.Event()  # the agent has heard all that its worker said before it left its world
+        self._rounds = 0  # that the driver has told of
         self._removed = False
         self._retired = False
         self._server = socket.socket()
@@ -307,16 +308,19 @@ class Rendezvous:
             if answer:
                 self._removed = question.removed = body_of(answer).startswith(b"-1")
                 self._due, self._there = not self._removed, False
+                self._rounds += 1
             else:
                 self._question = None
             question.answer = answer
             question.done.set()
 
     def _hold(self, client: socket.socket, asked: bytes) -> bytes:
-        deadline, polls = time.monotonic() + self._hold_s, 0
+        deadline, polls, rounds = time.monotonic() + self._hold_s, 0, self._rounds
         while True:
             response = self._upstream.pass_on(asked)
             if not status_is(response, 404) or time.monotonic() > deadline:
+                return response
+            if self._rounds != rounds:  # this slot was counted for another round, where its worker has not shown up
                 return response
             polls += 1
             if polls % _LOOK_FOR_MARK == 0 and self.mark() is not None:

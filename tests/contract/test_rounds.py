@@ -193,6 +193,15 @@ def test_nobody_is_waited_for_in_a_marked_round(slot: Slot, target: str) -> None
     assert waiting.response().status == 404
 
 
+def test_a_worker_waits_for_no_peer_of_a_round_that_another_has_followed(slot: Slot, driver: Driver) -> None:
+    slot.show_up()
+    waiting = slot.send("GET", "/global/1")
+    driver.wait_seen("GET /global/1", times=2)
+    driver.form(rank=1)
+    slot.proxy.ask()
+    assert waiting.response().status == 404
+
+
 def test_a_slot_that_ends_before_its_worker_showed_up_marks_the_round(slot: Slot) -> None:
     assert slot.proxy.retire(goal=False)
     assert slot.past("GET", "/elastic/mark").body == ABANDONED
