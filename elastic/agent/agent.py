@@ -2,7 +2,7 @@
 
     launcher -> agent -> worker
                  |  ^
-        Prepare, Go  Ready, Entering, Entered, Failed | Finished | Left
+        Prepare, Go  Ready, Entering, Entered, AskAhead, GoOver, Failed | Finished | Left
 
 Theory of operation. One thread waits for the worker's messages, its output and its death (a
 pidfd), for signals, and looks at the worker's pulse four times a second. When the worker ends,
@@ -12,7 +12,8 @@ slot meets the others at the rendezvous again.
 
 How the next worker enters depends on how far the last one came: while none has shown up at the
 rendezvous, the launcher's environment holds (`launched`); after that it is stale and the next
-must ask (`rejoin`); see `worker.world` and `rendezvous`.
+must ask (`rejoin`); see `worker.world` and `rendezvous`. So a cold worker, too, is told to go only
+when it is ready: its round may have been given up while it came up.
 """
 
 import os
@@ -383,7 +384,8 @@ class Agent:
     def _leave(self, code: int, by: float) -> None:
         """End the slot, with the goal only once the launcher can count that."""
         goal = code == ExitCode.GOAL_REACHED
-        if self._rendezvous is None or self._rendezvous.retire(goal=goal) or self._loop.now() > by:
+        waits = goal and self._ahead is not None and self._ahead.asks
+        if self._rendezvous is None or self._loop.now() > by or (not waits and self._rendezvous.retire(goal=goal)):
             self._loop.end(code)
         else:
             self._leaving = code, by

@@ -82,6 +82,8 @@ class Ahead:
         self._orders: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._news: SimpleQueue[NextWorldReady | GoalReached] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._ordered = 0
+        self._answered = 0
         self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def ask(self, generation: int, attempt: int) -> None:
@@ -91,7 +93,13 @@ class Ahead:
             generation: of the world that trains.
             attempt: how often that world has asked.
         """
-        self._order(partial(self._ask, generation, attempt))
+        self._ordered += 1
+        self._order(partial(self._ask, self._ordered, generation, attempt))
+
+    @property
+    def asks(self) -> bool:
+        """Whether an order to ask has not been answered yet."""
+        return self._answered < self._ordered
 
     def watch(self) -> None:
         """Look after the round that this slot's worker comes up for, until the next order."""
@@ -146,13 +154,14 @@ class Ahead:
         self._news.put(news)
         os.eventfd_write(self.fd, 1)
 
-    def _ask(self, generation: int, attempt: int) -> None:
+    def _ask(self, number: int, generation: int, attempt: int) -> None:
         while attempt > 1 and self._store.asking:
             time.sleep(POLL_S)
         self._store.abandon()
         place = self._store.ask()
         if place is None:
             raise ConnectionError("no answer from the launcher")
+        self._answered = number
         rank, size = place
         if rank >= 0:
             self._store.put(f"{_STAYS}{rank}", b"1")

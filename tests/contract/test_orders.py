@@ -127,6 +127,15 @@ def test_a_second_attempt_is_for_the_round_after_the_first(
     assert news(ahead) == [NextWorldReady(4, 2)]
 
 
+def test_an_order_counts_from_when_it_is_given_until_it_is_answered(ahead: Ahead, slot: Slot, driver: Driver) -> None:
+    assert not ahead.asks
+    ahead.ask(4, 1)
+    assert ahead.asks
+    driver.form(rank=0, size=1)
+    assert news(ahead) == [READY]
+    assert not ahead.asks
+
+
 def test_a_worker_that_leaves_is_not_waited_for(ahead: Ahead, slot: Slot, driver: Driver) -> None:
     driver.form(rank=1)
     ahead.ask(4, 1)

@@ -94,6 +94,13 @@ def test_the_goal_waits_until_the_launcher_can_count_it(world: World) -> None:
     assert world.summaries == 1
 
 
+def test_the_goal_waits_for_a_question_that_is_about_to_be_asked(world: World) -> None:
+    world.ahead.asks = True
+    world.plays(finishes(5.0)).at(7.0, lambda: setattr(world.ahead, "asks", False))
+    assert world.run() == ExitCode.GOAL_REACHED
+    assert world.time == pytest.approx(7.0, abs=TICK_S)
+
+
 def test_the_goal_does_not_wait_for_ever(world: World) -> None:
     world.launcher.asking = True
     assert world.plays(finishes(5.0)).run() == ExitCode.GOAL_REACHED

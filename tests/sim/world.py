@@ -148,6 +148,7 @@ class ScriptedAhead:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK)
         self.orders: list[Any] = []
         self.comes_to_a_world_that_trains = False
+        self.asks = False
         self._news: list[Any] = []
 
     def tell(self, news: Any) -> None:
