@@ -55,6 +55,9 @@ class Slot:
         self.ahead = Ahead(self.proxy, hold_s)
         self.exits: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._asked = threading.Event()
+        self._client: Client | None = None
+        self.hung_up = False
+        self.world: tuple[str, ...] = ()
         self._pool = ThreadPoolExecutor(2)
 
     def go(self) -> "Future[Place]":
@@ -105,7 +108,9 @@ class Slot:
     def _call(self, method: str, target: str, body: bytes = b"") -> tuple[int, bytes]:
         env = self.proxy.env
         address = (env["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(env["HOROVOD_GLOO_RENDEZVOUS_PORT"]))
-        client = Client(address, method, target, body)
+        if self.hung_up:
+            raise ConnectionError("the worker is dead")
+        client = self._client = Client(address, method, target, body)
         client.sock.settimeout(DEADLINE_S)
         client.send()
         if target.startswith("/rank_and_size/"):
@@ -115,8 +120,15 @@ class Slot:
 
     def _go(self) -> Place:
         entry = self.proxy.enter()
-        if entry == "over":
-            return OVER
+        place = OVER if entry == "over" else self.join(entry, self.name)
+        if place == NOBODY_MET:
+            self.proxy.ended()  # Horovod's core aborts
+        elif place[0] >= 0:
+            self.proxy.entered()
+        return place
+
+    def join(self, entry: str, address: str) -> Place:
+        """Do what Horovod's core does to find its peers; `world` are their addresses."""
         rank, size = self.info.rank, self.info.size
         if entry == "rejoin":
             status, body = self._call("GET", f"/rank_and_size/{self.name}")
@@ -124,12 +136,21 @@ class Slot:
             rank, size = (int(word) for word in body.split(b",")[:2])
             if rank < 0:
                 return REMOVED
-        self._call("PUT", f"/global/rank_{rank}", self.name.encode())
-        if any(self._call("GET", f"/global/rank_{peer}")[0] != 200 for peer in range(size)):
-            self.proxy.ended()  # Horovod's core aborts
-            return NOBODY_MET
-        self.proxy.entered()
+        self._call("PUT", f"/global/rank_{rank}", address.encode())
+        found = []
+        for peer in range(size):
+            status, body = self._call("GET", f"/global/rank_{peer}")
+            if status != 200:
+                return NOBODY_MET
+            found.append(body.decode())
+        self.world = tuple(found)
         return rank, size
+
+    def hang_up(self) -> None:
+        """Close the connection that a worker that is killed has open, and let it open no other."""
+        self.hung_up = True
+        if self._client is not None:
+            self._client.die()
 
 
 class Cluster:
