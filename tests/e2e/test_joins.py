@@ -13,6 +13,7 @@ from tests.e2e.job import Job
 
 Start = Callable[..., Job]
 NEW = "127.0.0.1"
+THIRD = "LOCALHOST"  # this machine by yet another name
 NO_POOL = ("batch.per_worker=32", "commit.steps=20", "standby.size=0")
 LONG = ("epochs=1000", *NO_POOL)
 
@@ -124,6 +125,38 @@ def test_a_host_that_is_added_and_taken_away_again_costs_nothing(start: Start, s
     world = wait_joined(job, size=2, after=at)
     assert_they_trained_on(job, world)
     assert not job.of("WorkerLost"), job.transcript()
+
+
+@pytest.mark.chaos
+def test_rank_0_gives_way_to_a_newcomer_while_all_train(start: Start) -> None:
+    job = start(MNIST, *LONG, launcher="horovodrun", hosts=("localhost:1", f"{NEW}:1"))
+    job.wait_stepping(generation=1, workers=2)
+    job.wait_step(30)
+    first = next(r.host for r in job.of("WorldFormed") if r.rank == 0)
+    other = next(r.host for r in job.of("WorldFormed") if r.rank == 1)
+    at = hosts(job, f"{other}:1", f"{THIRD}:1")
+    world = wait_joined(job, size=2, after=at)
+    assert world.host == other
+    left = job.wait(lambda r: r.event == "WorkerLeft" and r.host == first)
+    assert left.get("reason") == "removed"
+    assert not job.of("WorkerLost"), job.transcript()
+    assert not job.of("CheckpointLoaded"), job.transcript()
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_an_agent_that_ends_while_a_newcomer_is_on_its_way_is_not_waited_for(start: Start, number: int) -> None:
+    job = start(MNIST, *LONG, launcher="horovodrun", hosts=("localhost:1", f"{NEW}:1"))
+    job.wait_stepping(generation=1, workers=2)
+    job.wait_step(30)
+    ending = next(r.host for r in job.of("WorldFormed") if r.rank == 1)
+    at = hosts(job, "localhost:1", f"{NEW}:1", f"{THIRD}:1")
+    job.wait(lambda r: r.event == "AgentStarted" and r.host == THIRD)
+    os.kill(next(r.pid for r in job.of("AgentStarted") if r.host == ending), number)
+    world = job.wait(lambda r: r.event == "WorldFormed" and r.time > at and r.get("size") == 2, within_s=100.0)
+    job.wait_stepping(world.generation, workers=2)
+    assert world.get("step") >= 30, job.transcript()
+    assert not job.of("CheckpointLoaded"), job.transcript()
 
 
 @pytest.mark.parametrize(
