@@ -4,8 +4,8 @@ Theory of operation. The agent starts every worker the same way: as a process th
 to `Prepare` and then, at once or much later, to `Go`. A worker that was told to go at once is a
 cold start; one that waits in between is a standby. Messages are JSON, one a line, over a Unix
 socket pair; the end of the stream means that the other side is gone. The worker's direction:
-`Ready` (prepared, waits for `Go`), `Entering` (about to join a world), `Entered`, `AskAhead` (see
-`agent.ahead`), and `Failed` or `Finished` or `Left` before it ends.
+`Ready` (prepared, waits for `Go`), `Entering` (about to join a world), `Entered`, `AskAhead` and
+`GoOver` (see `agent.ahead`), and `Failed` or `Finished` or `Left` before it ends.
 
 The pulse is one page of memory that both map: the worker writes what it is doing and how far it
 is, the agent reads it when it likes. Writing costs a microsecond and wakes nobody, so it can be
@@ -91,16 +91,13 @@ class Entered(Message):
 
 @dataclass(frozen=True, slots=True)
 class AskAhead(Message):
-    """Worker: the set of hosts has changed; find out about the next world while this one trains on."""
+    """Worker: the set of hosts has changed; have the next world made while this one trains on.
+
+    `attempt`: how often this world has asked.
+    """
 
     generation: int
-
-
-@dataclass(frozen=True, slots=True)
-class Answered(Message):
-    """Agent: the launcher has made the next world (what follows on `AskAhead`)."""
-
-    generation: int
+    attempt: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +105,15 @@ class NextWorldReady(Message):
     """Agent: everybody that the next world waits for is there (or, `late`, will not come)."""
 
     generation: int
+    attempt: int = 1
     late: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GoOver(Message):
+    """Worker: all have agreed to leave this world for the next one."""
+
+    generation: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,8 +131,8 @@ class Checkpoint(Section):
 class Network(Section):
     """How workers reach each other.
 
-    `gloo_timeout_s` bounds how long a silent peer goes unnoticed, `join_s` how long the others
-    wait for a worker that the launcher has started, `start_timeout_s` how long the launcher waits
+    `gloo_timeout_s` bounds how long a silent peer goes unnoticed, `join_s` how long a worker that
+    the launcher has started may take to appear, `start_timeout_s` how long the launcher waits
     for enough slots. `interfaces`: names, comma-separated; by default `lo`
     for a job on this machine alone and Horovod's own search otherwise.
     """

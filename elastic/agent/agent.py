@@ -2,7 +2,7 @@
 
     launcher -> agent -> worker
                  |  ^
-        Prepare, Go  Ready, Entering, Entered, Failed | Finished | Left
+        Prepare, Go  Ready, Entering, Entered, AskAhead, GoOver, Failed | Finished | Left
 
 Theory of operation. One thread waits for the worker's messages, its output and its death (a
 pidfd), for signals, and looks at the worker's pulse four times a second. When the worker ends,
@@ -12,7 +12,8 @@ slot meets the others at the rendezvous again.
 
 How the next worker enters depends on how far the last one came: while none has shown up at the
 rendezvous, the launcher's environment holds (`launched`); after that it is stale and the next
-must ask (`rejoin`); see `worker.world` and `rendezvous`.
+must ask (`rejoin`); see `worker.world` and `rendezvous`. So a cold worker, too, is told to go only
+when it is ready: its round may have been given up while it came up.
 """
 
 import os
@@ -21,7 +22,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from elastic.agent.ahead import Ahead
+from elastic.agent.ahead import Ahead, GoalReached
 from elastic.agent.claim import claim
 from elastic.agent.hang import Hung, StepTimes, verdict
 from elastic.agent.loop import Loop
@@ -32,7 +33,22 @@ from elastic.agent.process import WorkerProcess
 from elastic.agent.rendezvous import Rendezvous
 from elastic.agent.settings import Settings
 from elastic.agent.slot import Assignment
-from elastic.channel import AskAhead, Drain, Entered, Entering, Failed, Finished, Go, Left, Message, Phase, Prepare
+from elastic.channel import (
+    AskAhead,
+    Drain,
+    Entered,
+    Entering,
+    Failed,
+    Finished,
+    Go,
+    GoOver,
+    Left,
+    Message,
+    Phase,
+    Prepare,
+    Ready,
+)
+from elastic.errors import ExitCode
 from elastic.events import (
     AgentStarted,
     DrainRequested,
@@ -64,6 +80,7 @@ class Agent:
         loop: the thread's loop and clock.
         meeting: where this host's agents meet; None keeps no pool.
         rendezvous: the way to the launcher's; None without a launcher.
+        ahead: asks it for the next world while the worker trains; None without a launcher.
         spawn: starts a worker process with an environment.
         summarise: called when the slot ends for good, to leave `summary.json`.
     """
@@ -75,6 +92,7 @@ class Agent:
         loop: Loop,
         meeting: Meeting | None,
         rendezvous: Rendezvous | None,
+        ahead: Ahead | None,
         spawn: Callable[[dict[str, str]], WorkerProcess],
         summarise: Callable[[], None],
     ) -> None:
@@ -83,7 +101,7 @@ class Agent:
         self._loop = loop
         self._meeting = meeting
         self._rendezvous = rendezvous
-        self._ahead = Ahead(rendezvous, settings.join_s) if rendezvous is not None else None
+        self._ahead = ahead
         self._spawn = spawn
         self._summarise = summarise
         slot = assignment.slot
@@ -93,6 +111,7 @@ class Agent:
         self._keeper: Keeper | None = None
         self._worker: WorkerProcess | None = None
         self._said: dict[type[Message], Message] = {}
+        self._told_to_go = False
         self._generation = assignment.generation
         self._step_times = StepTimes()
         self._hung: Hung | None = None
@@ -100,6 +119,8 @@ class Agent:
         self._stop_signal: int | None = None
         self._kill_at: float | None = None
         self._restart_at: float | None = None
+        self._goal_reached = False  # by the others, without this slot
+        self._leaving: tuple[int, float] | None = None
         self._parent = os.getppid()
         self._stash = os.memfd_create("elastic-stash", os.MFD_CLOEXEC)
 
@@ -128,7 +149,7 @@ class Agent:
         if self._stop_signal is not None or worker is None:
             self._stop_signal = number
             if worker is None:
-                self._loop.end(128 + number)
+                self._loop.end(self._leaving[0] if self._leaving is not None else 128 + number)
             else:
                 worker.kill()
             return
@@ -137,8 +158,8 @@ class Agent:
         if self._hung is not None or worker.pulse.read().phase in (Phase.STARTING, Phase.WAITING, Phase.ENTERING):
             worker.kill()  # it holds no step to finish
             return
-        if self._rendezvous is not None:
-            self._rendezvous.abandon()
+        if self._ahead is not None:
+            self._ahead.leave()
         worker.send(Drain(signal.Signals(number).name))
         self._kill_at = self._loop.now() + (within_s if within_s is not None else self._settings.drain_s)
 
@@ -150,8 +171,13 @@ class Agent:
         if self._restart_at is not None and now >= self._restart_at:
             self._restart_at = None
             self._start_worker(None)
+        if self._leaving is not None:
+            self._leave(*self._leaving)
         worker = self._worker
         if worker is None:
+            return
+        if self._is_not_needed():
+            worker.kill()
             return
         if self._kill_at is not None and now >= self._kill_at:
             worker.kill()
@@ -171,23 +197,44 @@ class Agent:
         self._kill_at = now + DUMP_S
 
     def _start_worker(self, claimed: WorkerProcess | None) -> None:
-        self._said, self._hung, self._kill_at = {}, None, None
+        self._said, self._hung, self._kill_at, self._told_to_go = {}, None, None, False
         self._step_times = StepTimes()
         began = self._loop.now()
         worker = claimed or self._from_pool() or self._cold()
-        slot = self._a.slot
         if worker.source == "standby":
             self._events.emit(StandbyPromoted(worker.pid, round(self._loop.now() - began, 6)))
-        env, entry = slot.env, "alone"
-        if self._rendezvous is not None:
-            env = env | self._rendezvous.env
-            entry = "rejoin" if self._rendezvous.launched_env_used else "launched"
-        worker.send(Go(env, entry, slot.host, slot.local_rank, self._generation, os.getpid(), self._stash))
         self._worker = worker
         self._output.attach(self._loop, worker)
         self._loop.watch(worker.channel.sock, lambda: self._listen(worker))
         self._loop.watch(worker.pidfd, lambda: self._on_death(worker))
+        entry = "alone"
+        if self._rendezvous is not None:
+            entry = "rejoin" if self._rendezvous.launched_env_used else "launched"
         self._events.emit(WorkerStarted(worker.pid, entry, worker.source))
+        if worker.source == "standby":
+            self._tell_to_go(worker)
+        elif self._ahead is not None:
+            self._ahead.watch()
+
+    def _tell_to_go(self, worker: WorkerProcess) -> None:
+        """Let a worker that is ready enter: only now is it certain which round its slot is counted for."""
+        slot = self._a.slot
+        env, entry = slot.env, "alone"
+        if self._rendezvous is not None and self._ahead is not None:
+            self._ahead.rest()
+            env, entry = env | self._rendezvous.env, self._rendezvous.enter()
+        if entry == "over":
+            self._goal_reached = True
+            worker.kill()
+            return
+        self._told_to_go = True
+        worker.send(Go(env, entry, slot.host, slot.local_rank, self._generation, os.getpid(), self._stash))
+
+    def _is_not_needed(self) -> bool:
+        """Tell whether the job goes on, or has ended, without a worker that is still coming up."""
+        if self._rendezvous is None or self._told_to_go:
+            return False
+        return self._rendezvous.removed or (self._goal_reached and not self._rendezvous.asking)
 
     def _from_pool(self) -> WorkerProcess | None:
         if self._keeper is not None:
@@ -204,7 +251,7 @@ class Agent:
         """Tell whether the others train on while this slot's first worker comes up."""
         if self._ahead is None or self._rendezvous is None or self._rendezvous.launched_env_used:
             return False
-        return self._ahead.awaited()
+        return self._ahead.is_awaited()
 
     def _prepare(self, level: str, *, standby: bool) -> Prepare:
         a = self._a
@@ -240,15 +287,25 @@ class Agent:
                 self._said.pop(Entering, None)
                 self._generation = message.generation
                 self._events.rank, self._events.generation = message.rank, message.generation
-            elif isinstance(message, AskAhead) and self._ahead is not None:
-                self._ahead.ask(message.generation, leads=self._events.rank == 0)
+                if self._rendezvous is not None:
+                    self._rendezvous.entered()
+            elif isinstance(message, Entering) and self._rendezvous is not None:
+                self._rendezvous.entering()
+            elif isinstance(message, GoOver) and self._rendezvous is not None:
+                self._rendezvous.open_round()
+            elif isinstance(message, Ready):
+                self._tell_to_go(worker)
+            elif isinstance(message, AskAhead) and self._ahead is not None and self._stop_signal is None:
+                self._ahead.ask(message.generation, message.attempt)
 
     def _pass_news(self) -> None:
-        """Tell the worker what has become of the next world; it knows which generation that concerns."""
+        """Tell the worker what has become of the next world, if it is still in the one that asked."""
         assert self._ahead is not None
-        for message in self._ahead.news():
-            if self._worker is not None:
-                self._worker.send(message)
+        for news in self._ahead.news():
+            if isinstance(news, GoalReached):
+                self._goal_reached = True
+            elif self._worker is not None and Entered in self._said and news.generation == self._generation:
+                self._worker.send(news)
 
     def _on_death(self, worker: WorkerProcess) -> None:
         self._loop.unwatch(worker.pidfd)
@@ -256,6 +313,9 @@ class Agent:
         self._listen(worker)
         self._loop.unwatch(worker.channel.sock)
         self._output.detach(self._loop, worker)
+        if self._rendezvous is not None:
+            self._goal_reached = self._goal_reached or (Entering in self._said and self._rendezvous.is_over())
+            self._rendezvous.ended()
         beat = worker.pulse.read()
         since = self._loop.now() - (beat.heartbeat if self._hung and self._hung.frozen else beat.since)
         end = self._facts(worker.reap())
@@ -283,7 +343,7 @@ class Agent:
         )
         return WorkerExit(
             code=code,
-            finished=Finished in self._said,
+            finished=Finished in self._said or self._goal_reached,
             left=left is not None,
             whole_job=isinstance(left, Left) and left.whole_job,
             config=isinstance(failed, Failed) and failed.config,
@@ -309,8 +369,6 @@ class Agent:
             )
 
     def _end(self, decision: EndSlot) -> None:
-        if self._rendezvous is not None:
-            self._rendezvous.abandon()
         if decision.alarm:
             slot = self._a.slot
             self._events.emit(SlotGaveUp(decision.reason, decision.bug, decision.code))
@@ -321,4 +379,13 @@ class Agent:
             self._events.emit(JobStopped(decision.reason))
         if decision.alarm or decision.whole_job or decision.code == 0:
             self._summarise()
-        self._loop.end(decision.code)
+        self._leave(decision.code, self._loop.now() + self._settings.join_s)
+
+    def _leave(self, code: int, by: float) -> None:
+        """End the slot, with the goal only once the launcher can count that."""
+        goal = code == ExitCode.GOAL_REACHED
+        waits = goal and self._ahead is not None and self._ahead.asks
+        if self._rendezvous is None or self._loop.now() > by or (not waits and self._rendezvous.retire(goal=goal)):
+            self._loop.end(code)
+        else:
+            self._leaving = code, by

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from elastic.agent.agent import Agent
+from elastic.agent.ahead import Ahead
 from elastic.agent.claim import Claimed, claim
 from elastic.agent.loop import Loop
 from elastic.agent.meeting import Meeting, meeting_of
@@ -70,11 +71,12 @@ def _look_after(
     env["ELASTIC_LOCAL_WORKERS"] = str(slot.local_size)
     generation = last_generation(run_dir.events) if found is None else 0  # a newcomer hears it from the others
     assignment = Assignment(job, config, run_dir, slot, env, generation)
-    rendezvous = None
+    rendezvous = ahead = None
     if slot.rendezvous is not None:
         rendezvous = Rendezvous(*slot.rendezvous, hold_s=settings.join_s, slot=f"{slot.host}:{slot.local_rank}")
         rendezvous.open()
-    agent = Agent(assignment, settings, Loop(), meeting, rendezvous, spawn, _summary_of(run_dir))
+        ahead = Ahead(rendezvous, settings.join_s)
+    agent = Agent(assignment, settings, Loop(), meeting, rendezvous, ahead, spawn, _summary_of(run_dir))
     return agent.run(found.worker if found is not None else None)
 
 

@@ -24,7 +24,7 @@ def words(record: Record) -> str | None:  # noqa: C901 - one case a fact
         case "SlotGaveUp":
             return f"slot {where} given up: {get('reason')}"
         case "HostsChanged":
-            return "hosts changed: forming a new world" if record.rank == 0 else None
+            return "hosts changed: the next world is being made" if record.rank == 0 else None
         case "CheckpointRejected":
             return f"checkpoint {get('path')} rejected: {get('reason')}"
         case "CheckpointFailed":

@@ -4,13 +4,10 @@ The other side of `agent.ahead`: the training loop asks through `ask`, the agent
 on the thread that listens to it.
 """
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from elastic.channel import Answered, AskAhead, Message, NextWorldReady
-
-ANSWER_S = 5.0
+from elastic.channel import AskAhead, GoOver, Message, NextWorldReady
 
 
 class NextWorld:
@@ -22,39 +19,55 @@ class NextWorld:
 
     def __init__(self, tell: Callable[[Message], None] | None = None) -> None:
         self._tell = tell
-        self._generation = 0
-        self._answered = threading.Event()
-        self.asked = False
-        self.ready = False
-        self.late = False
+        self._asked: AskAhead | None = None
+        self._heard: NextWorldReady | None = None
+
+    @property
+    def asked(self) -> bool:
+        """Whether the next world is being made."""
+        return self._asked is not None
+
+    @property
+    def ready(self) -> bool:
+        """Whether all its members are there."""
+        heard = self._answer()
+        return heard is not None and not heard.late
+
+    @property
+    def late(self) -> bool:
+        """Whether somebody that it waits for will not come."""
+        heard = self._answer()
+        return heard is not None and heard.late
 
     def ask(self, generation: int) -> bool:
         """Have the next world made while `generation` trains; False when there is no agent to do so."""
         if self._tell is None:
             return False
-        self.forget()
-        self.asked, self._generation = True, generation
-        self._tell(AskAhead(generation))
+        again = self._asked.attempt if self._asked is not None else 0
+        self._asked = AskAhead(generation, again + 1)
+        self._tell(self._asked)
         return True
 
     def hear(self, message: Message) -> None:
-        """Take what the agent says; what concerns another generation is dropped."""
-        match message:
-            case Answered(generation) if generation == self._generation:
-                self._answered.set()
-            case NextWorldReady(generation, late) if generation == self._generation:
-                self.ready, self.late = not late, late
+        """Take what the agent says, on the thread that listens to it."""
+        if isinstance(message, NextWorldReady):
+            self._heard = message
 
-    def settle(self) -> None:
-        """Wait until the launcher has answered what was asked: a slot that ends must not have a question open."""
-        if self.asked:
-            self._answered.wait(ANSWER_S)
+    def go_over(self, generation: int) -> None:
+        """Let the agent know that `generation` ends by agreement, not by a loss."""
+        if self._tell is not None:
+            self._tell(GoOver(generation))
 
     def forget(self) -> None:
         """The present world ends."""
-        self._generation = 0
-        self.asked = self.ready = self.late = False
-        self._answered.clear()
+        self._asked = None
+
+    def _answer(self) -> NextWorldReady | None:
+        """Return what was heard of the world that was asked for last; of any other it is no news."""
+        asked, heard = self._asked, self._heard
+        if asked is None or heard is None:
+            return None
+        return heard if (heard.generation, heard.attempt) == (asked.generation, asked.attempt) else None
 
 
 @dataclass(slots=True)

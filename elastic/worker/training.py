@@ -174,6 +174,8 @@ class Training:
             state.hosts.settle(self._told)
             if self._p.next_world.ask(state.generation):
                 return  # and train on until it is there
+        else:
+            self._p.next_world.go_over(state.generation)
         self._watch.start()
         raise HostsUpdatedInterrupt(False)
 
@@ -249,7 +251,6 @@ class Training:
     def _finish(self, state: TrainingState) -> None:
         """Record the goal as reached, then leave together: nobody may miss it."""
         p = self._p
-        p.next_world.settle()
         if p.config.epochs > 0:
             p.model.optimizer.finalize_variable_values(p.model.trainable_weights)
         p.pulse.enter(Phase.SAVING)

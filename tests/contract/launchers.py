@@ -11,7 +11,11 @@ from horovod.runner.common.util.hosts import INVALID_SLOT_INFO, SlotInfo
 from horovod.runner.elastic.rendezvous import create_rendezvous_handler
 from horovod.runner.http.http_server import RendezvousServer
 
+from elastic.agent.rendezvous import Rendezvous
+
 DEADLINE_S = 20.0
+LONG_S = 60.0
+ASK = "/rank_and_size/alpha:0"
 
 
 class Driver:
@@ -73,6 +77,9 @@ class LauncherServer(Protocol):
     def start(self) -> int:
         """Listen; return the port."""
 
+    def empty(self) -> None:
+        """Empty the store, as the driver does when it makes a round."""
+
     def stop(self) -> None:
         """Listen no more."""
 
@@ -95,6 +102,9 @@ class HorovodServer:
         self._server.init([])
         self._port = port
         return port
+
+    def empty(self) -> None:
+        self._server.init([])
 
     def stop(self) -> None:
         stopping = threading.Thread(target=self._server.stop)
@@ -121,11 +131,16 @@ class ScriptedServer:
         self._store: dict[str, bytes] = {}
         self._server = socket.create_server(("127.0.0.1", 0))
         self.hang_ups = 0
+        self.puts = threading.Event()  # are answered while it is set
+        self.puts.set()
 
     def start(self) -> int:
         threading.Thread(target=self._accept, daemon=True).start()
         port: int = self._server.getsockname()[1]
         return port
+
+    def empty(self) -> None:
+        self._store.clear()
 
     def stop(self) -> None:
         self._server.shutdown(socket.SHUT_RDWR)
@@ -165,6 +180,7 @@ class ScriptedServer:
             case "GET":
                 return self._store.get(request.target)
             case "PUT":
+                assert self.puts.wait(DEADLINE_S)
                 self._store[request.target] = request.body
                 return b""
             case _:
@@ -178,6 +194,10 @@ class Response:
 
     status: int
     body: bytes
+
+
+RANK_0 = Response(200, b"0,2,0,1,0,2")
+RANK_1 = Response(200, b"1,2,0,1,0,2")
 
 
 class Client:
@@ -203,3 +223,31 @@ class Client:
                 data += more
         head, _, body = data.partition(b"\r\n\r\n")
         return Response(int(head.split()[1]) if head else 0, body)
+
+
+class Slot:
+    """A slot's proxy, and requests through it and past it."""
+
+    def __init__(self, port: int, hold_s: float) -> None:
+        self.upstream = ("127.0.0.1", port)
+        self.proxy = Rendezvous(*self.upstream, hold_s=hold_s, slot="alpha:0")
+        self.proxy.open()
+        env = self.proxy.env
+        self.address = (env["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(env["HOROVOD_GLOO_RENDEZVOUS_PORT"]))
+
+    def send(self, method: str, target: str, body: bytes = b"") -> Client:
+        return Client(self.address, method, target, body).send()
+
+    def call(self, method: str, target: str, body: bytes = b"") -> Response:
+        return self.send(method, target, body).response()
+
+    def past(self, method: str, target: str, body: bytes = b"") -> Response:
+        """Call the launcher without the proxy, as the peers do through theirs."""
+        return Client(self.upstream, method, target, body).send().response()
+
+    def show_up(self) -> None:
+        assert self.call("PUT", "/global/0", b"address of 0").status == 200
+
+    def close(self) -> None:
+        self.proxy._server.shutdown(socket.SHUT_RDWR)
+        self.proxy._server.close()

@@ -1,73 +1,10 @@
 """The agent's proxy before a launcher's rendezvous, Horovod's own and a scripted one alike."""
 
 import socket
-from collections.abc import Iterator
 
 import pytest
 
-from elastic.agent import upstream
-from elastic.agent.rendezvous import Rendezvous
-from tests.contract.launchers import Client, Driver, HorovodServer, LauncherServer, Response, ScriptedServer
-
-ASK = "/rank_and_size/alpha:0"
-LONG_S = 60.0
-RANK_0 = Response(200, b"0,2,0,1,0,2")
-RANK_1 = Response(200, b"1,2,0,1,0,2")
-
-
-@pytest.fixture
-def driver() -> Driver:
-    return Driver()
-
-
-@pytest.fixture(params=[HorovodServer, ScriptedServer])
-def launcher(request: pytest.FixtureRequest, driver: Driver) -> LauncherServer:
-    server: LauncherServer = request.param(driver)
-    return server
-
-
-class Slot:
-    """A slot's proxy, and requests through it and past it."""
-
-    def __init__(self, port: int, hold_s: float) -> None:
-        self.upstream = ("127.0.0.1", port)
-        self.proxy = Rendezvous(*self.upstream, hold_s=hold_s)
-        self.proxy.open()
-        env = self.proxy.env
-        self.address = (env["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(env["HOROVOD_GLOO_RENDEZVOUS_PORT"]))
-
-    def send(self, method: str, target: str, body: bytes = b"") -> Client:
-        return Client(self.address, method, target, body).send()
-
-    def call(self, method: str, target: str, body: bytes = b"") -> Response:
-        return self.send(method, target, body).response()
-
-    def past(self, method: str, target: str, body: bytes = b"") -> Response:
-        """Call the launcher without the proxy, as the peers do through theirs."""
-        return Client(self.upstream, method, target, body).send().response()
-
-    def show_up(self) -> None:
-        assert self.call("PUT", "/global/0", b"address of 0").status == 200
-
-    def close(self) -> None:
-        self.proxy._server.shutdown(socket.SHUT_RDWR)
-        self.proxy._server.close()
-
-
-@pytest.fixture
-def slot(launcher: LauncherServer) -> Iterator[Slot]:
-    slot = Slot(launcher.start(), LONG_S)
-    yield slot
-    slot.close()
-    launcher.stop()
-
-
-@pytest.fixture
-def impatient(launcher: LauncherServer) -> Iterator[Slot]:
-    slot = Slot(launcher.start(), hold_s=0.05)
-    yield slot
-    slot.close()
-    launcher.stop()
+from tests.contract.launchers import ASK, RANK_0, RANK_1, Client, Driver, Response, ScriptedServer, Slot
 
 
 def test_a_question_is_answered_when_the_world_is_formed(slot: Slot, driver: Driver) -> None:
@@ -187,16 +124,6 @@ def test_a_request_that_breaks_off_is_not_passed_on(slot: Slot) -> None:
     assert slot.past("GET", "/other/key").status == 404
 
 
-@pytest.fixture
-def orphan(launcher: LauncherServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slot]:
-    """A slot whose launcher is gone."""
-    monkeypatch.setattr(upstream, "CONNECT_S", 0.05)
-    slot = Slot(launcher.start(), LONG_S)
-    launcher.stop()
-    yield slot
-    slot.close()
-
-
 def test_a_question_to_a_launcher_that_is_gone_is_answered_with_503(orphan: Slot) -> None:
     assert orphan.call("GET", ASK).status == 503
     assert not orphan.proxy.removed
@@ -206,15 +133,6 @@ def test_a_question_to_a_launcher_that_is_gone_is_answered_with_503(orphan: Slot
 def test_other_requests_to_a_launcher_that_is_gone_are_closed(orphan: Slot, method: str) -> None:
     assert orphan.call(method, "/global/0", b"address of 0") == Response(0, b"")
     assert not orphan.proxy.launched_env_used
-
-
-@pytest.fixture
-def scripted(driver: Driver) -> Iterator[tuple[ScriptedServer, Slot]]:
-    server = ScriptedServer(driver)
-    slot = Slot(server.start(), LONG_S)
-    yield server, slot
-    slot.close()
-    server.stop()
 
 
 def test_a_question_that_got_no_answer_is_asked_again_by_the_next(

@@ -98,19 +98,83 @@ class ScriptedLoop(Loop):
 
 @dataclass
 class Launcher:
-    """Stands for `Rendezvous`: what the agent knows of the launcher."""
+    """Stands for `Rendezvous`: what the agent knows of the launcher.
+
+    Attributes:
+        asking: the driver has counted the slot for a round that it has not made.
+        over: the others have reached the goal.
+        retired: whether the slot ended with the goal; None while it is spoken for.
+    """
 
     launched_env_used: bool = False
     removed: bool = False
+    asking: bool = False
+    over: bool = False
+    retired: bool | None = None
     env: Mapping[str, str] = field(default_factory=lambda: {"HOROVOD_GLOO_RENDEZVOUS_PORT": "4242"})
-    abandons: int = 0
+    heard: list[str] = field(default_factory=list)
 
-    def get(self, path: str) -> bytes | None:
-        """Nobody has left anything in the launcher's store."""
+    def enter(self) -> str:
+        if self.over and not self.launched_env_used:
+            return "over"
+        return "rejoin" if self.launched_env_used else "launched"
 
-    def abandon(self) -> None:
-        """Let nobody wait for this slot."""
-        self.abandons += 1
+    def open_round(self) -> None:
+        self.heard.append("open_round")
+
+    def entering(self) -> None:
+        self.heard.append("entering")
+
+    def entered(self) -> None:
+        self.heard.append("entered")
+
+    def ended(self) -> None:
+        self.heard.append("ended")
+
+    def is_over(self) -> bool:
+        return self.over
+
+    def retire(self, *, goal: bool) -> bool:
+        if goal and self.asking:
+            return False
+        self.retired = goal
+        return True
+
+
+class ScriptedAhead:
+    """Stands for `Ahead`: notes what it is told, and tells what a test wants."""
+
+    def __init__(self) -> None:
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK)
+        self.orders: list[Any] = []
+        self.comes_to_a_world_that_trains = False
+        self.asks = False
+        self._news: list[Any] = []
+
+    def tell(self, news: Any) -> None:
+        """Let the agent hear something."""
+        self._news.append(news)
+        os.eventfd_write(self.fd, 1)
+
+    def ask(self, generation: int, attempt: int) -> None:
+        self.orders.append((generation, attempt))
+
+    def watch(self) -> None:
+        self.orders.append("watch")
+
+    def rest(self) -> None:
+        self.orders.append("rest")
+
+    def leave(self) -> None:
+        self.orders.append("leave")
+
+    def is_awaited(self) -> bool:
+        return self.comes_to_a_world_that_trains
+
+    def news(self) -> list[Any]:
+        os.eventfd_read(self.fd)
+        news, self._news = self._news, []
+        return news
 
 
 class ScriptedProcess(WorkerProcess):
@@ -234,13 +298,17 @@ class Worker:
         for message in messages:
             self.heard.append(message)
             match message:
-                case Prepare(standby=True):
-                    self.after(WARM_S, lambda: (self.pulse.enter(Phase.WAITING), self.say(Ready(1, WARM_S))))
+                case Prepare():
+                    self.after(WARM_S if message.standby else self.world.start_s, self._wait_for_slot)
                 case Go():
                     self.pulse.enter(Phase.STARTING)
                     self.world.next_role()(self)
                 case Drain():
                     self.on_drain(self)
+
+    def _wait_for_slot(self) -> None:
+        self.pulse.enter(Phase.WAITING)
+        self.say(Ready(1, WARM_S))
 
     def _beat(self) -> None:
         if not self.alive or self.stopped or self.silent:
@@ -338,14 +406,17 @@ def does(after_s: float, action: Callable[[Worker], None]) -> Role:
 class World:
     """One slot and its real agent.
 
-    `plays` says what the slot's workers do, one after the other; the last role is everybody's from
-    there on. `run` tells the story and returns the agent's exit code.
+    `plays` says what the slot's workers do, one after the other, once they are told to go; the last
+    role is everybody's from there on. `start_s` is what a cold one needs before. `run` tells the
+    story and returns the agent's exit code.
     """
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clock = Clock()
         self.loop = ScriptedLoop(self.clock)
         self.launcher = Launcher()
+        self.ahead = ScriptedAhead()
+        self.start_s = 0.0
         self.run_dir = RunDir(path / "run").create()
         self.workers: list[Worker] = []
         self.generation = 1
@@ -407,6 +478,7 @@ class World:
             self.loop,
             self.meeting,
             self.launcher,  # type: ignore[arg-type]
+            self.ahead,  # type: ignore[arg-type]
             self.spawn,
             self._summarise,
         )
@@ -422,6 +494,7 @@ class World:
     def close(self) -> None:
         for worker in self.workers:
             worker.close()
+        os.close(self.ahead.fd)
 
     def _summarise(self) -> None:
         self.summaries += 1

@@ -9,7 +9,6 @@ import pytest
 
 from elastic import channel as channel_module
 from elastic.channel import (
-    Answered,
     AskAhead,
     Beat,
     Channel,
@@ -19,6 +18,7 @@ from elastic.channel import (
     Failed,
     Finished,
     Go,
+    GoOver,
     Left,
     Message,
     NextWorldReady,
@@ -36,9 +36,9 @@ MESSAGES: list[Message] = [
     Ready(1 << 30, 2.5, {"/jobs/model.py": 1_700_000_000_123_456_789}),
     Entering(),
     Entered(1, 2, 4),
-    AskAhead(4),
-    Answered(4),
-    NextWorldReady(4, late=True),
+    AskAhead(4, 2),
+    NextWorldReady(4, 2, late=True),
+    GoOver(4),
     Failed("ValueError: bad sample", 'Traceback\n  File "a.py", line 1\nValueError: \u2260 "bad"\n', 12, config=True),
     Finished(),
     Left(whole_job=True),

@@ -2,7 +2,10 @@
 
 from typing import Any
 
-from elastic.worker.next_world import HostNews
+import pytest
+
+from elastic.channel import AskAhead, Finished, GoOver, Message, NextWorldReady
+from elastic.worker.next_world import HostNews, NextWorld
 
 
 def test_no_news_is_nothing_to_settle() -> None:
@@ -72,3 +75,85 @@ def test_a_removal_that_comes_in_while_older_news_is_settled_is_not_lost() -> No
     news.hear(removed=True)
     assert news.open
     assert news.removed
+
+
+@pytest.fixture
+def told() -> list[Message]:
+    return []
+
+
+@pytest.fixture
+def world(told: list[Message]) -> NextWorld:
+    return NextWorld(told.append)
+
+
+def test_nothing_is_known_of_a_world_that_nobody_asked_for(world: NextWorld) -> None:
+    world.hear(NextWorldReady(0))
+    world.hear(NextWorldReady(1))
+    assert (world.asked, world.ready, world.late) == (False, False, False)
+
+
+def test_the_agent_is_told_to_ask(world: NextWorld, told: list[Message]) -> None:
+    assert world.ask(4)
+    assert world.asked
+    assert told == [AskAhead(4, attempt=1)]
+
+
+def test_without_an_agent_nobody_can_ask() -> None:
+    world = NextWorld()
+    assert not world.ask(4)
+    assert not world.asked
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_the_agent_says_of_it_is_known(world: NextWorld, late: bool) -> None:
+    world.ask(4)
+    world.hear(NextWorldReady(4, late=late))
+    assert (world.ready, world.late) == (not late, late)
+
+
+def test_what_the_agent_says_last_counts(world: NextWorld) -> None:
+    world.ask(4)
+    world.hear(NextWorldReady(4))
+    world.hear(NextWorldReady(4, late=True))
+    assert (world.ready, world.late) == (False, True)
+
+
+def test_who_asks_again_is_told_apart_from_before(world: NextWorld, told: list[Message]) -> None:
+    world.ask(4)
+    world.hear(NextWorldReady(4, late=True))
+    world.ask(4)
+    assert told[-1] == AskAhead(4, attempt=2)
+    assert (world.asked, world.ready, world.late) == (True, False, False)
+    world.hear(NextWorldReady(4, attempt=1))
+    assert not world.ready
+    world.hear(NextWorldReady(4, attempt=2))
+    assert world.ready
+
+
+def test_news_of_an_older_world_is_none(world: NextWorld) -> None:
+    world.ask(4)
+    world.forget()
+    world.ask(5)
+    world.hear(NextWorldReady(4))
+    assert not world.ready
+
+
+def test_a_change_of_worlds_is_a_new_beginning(world: NextWorld, told: list[Message]) -> None:
+    world.ask(4)
+    world.hear(NextWorldReady(4))
+    world.forget()
+    assert (world.asked, world.ready, world.late) == (False, False, False)
+    world.ask(5)
+    assert told[-1] == AskAhead(5, attempt=1)
+
+
+def test_the_agent_learns_that_all_go_over(world: NextWorld, told: list[Message]) -> None:
+    world.go_over(4)
+    assert told == [GoOver(4)]
+
+
+def test_other_messages_are_no_news_of_it(world: NextWorld) -> None:
+    world.ask(4)
+    world.hear(Finished())
+    assert not world.ready

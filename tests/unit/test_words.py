@@ -17,7 +17,7 @@ def say(event: str, rank: int = 0, generation: int = 3, **own: Any) -> str | Non
         ("WorkerLost", {"summary": "killed by SIGKILL", "root_cause": True}, "worker node7[2] lost: killed by SIGKILL"),
         ("WorkerLeft", {"reason": "drained"}, "worker node7[2] left: drained"),
         ("SlotGaveUp", {"reason": "3 crashes"}, "slot node7[2] given up: 3 crashes"),
-        ("HostsChanged", {"step": 5}, "hosts changed: forming a new world"),
+        ("HostsChanged", {"step": 5}, "hosts changed: the next world is being made"),
         ("CheckpointRejected", {"path": "p", "reason": "torn"}, "checkpoint p rejected: torn"),
         ("CheckpointFailed", {"step": 5, "error": "disk full"}, "checkpoint of step 5 not written: disk full"),
         ("CheckpointLoaded", {"path": "p", "step": 5}, "going on from p (step 5)"),
