@@ -20,6 +20,8 @@ from elastic.worker.callbacks import Callbacks, rank_zero
 from elastic.worker.checkpoint import CheckpointStore
 from elastic.worker.context import Context, current
 from elastic.worker.data import Source, as_source, split
+from elastic.worker.elements import Elements
+from elastic.worker.elements_feed import ElementsFeed
 from elastic.worker.feed import Feed
 from elastic.worker.loop import run
 from elastic.worker.optimizer import Reduction, distribute
@@ -148,9 +150,9 @@ class _Fit:
 
     def run(self) -> keras.callbacks.History:
         request, context = self._request, self._context
-        self._feed = Feed(request.source, request.augment)
+        self._feed = _feed(request.source, request.augment)
         _prepare_model(request.model, self._feed.example(), self._reduction)
-        self._validation = Feed(request.validation) if request.validation is not None else None
+        self._validation = _feed(request.validation) if request.validation is not None else None
         steps = Steps(request.model, self._reduction)
         context.in_collective = steps.in_collective
         if context.standby and context.level == "step":
@@ -233,6 +235,10 @@ class _Fit:
         self._context.pulse.enter(Phase.AFTER)
         history: keras.callbacks.History = training.history
         return history
+
+
+def _feed(source: Source, augment: PerSample | None = None) -> Feed | ElementsFeed:
+    return ElementsFeed(source, augment) if isinstance(source, Elements) else Feed(source, augment)
 
 
 def _prepare_model(model: keras.Model, example: Any, reduction: Reduction) -> None:
