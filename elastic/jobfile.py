@@ -164,7 +164,7 @@ def _check_references(source: str, config: Config) -> None:
     if config.model is None:
         raise ConfigError(f"{source}: model: missing; expected 'module:function' that returns a compiled model")
     if config.data is None:
-        raise ConfigError(f"{source}: data: missing; expected 'bundled', an .npz path or 'module:function'")
+        raise ConfigError(f"{source}: data: missing; expected 'bundled', 'module:function' or a path")
     named = {
         "model": config.model,
         "callbacks": config.callbacks,

@@ -77,8 +77,9 @@ def fit(
 
     Args:
         model: compiled; its optimizer reduces gradients over all workers from here on.
-        data: x, or (x, y), or (x, y, sample_weight) as arrays, or an object with `__len__` and
-            `__getitem__(indices) -> (x, y, ...)`.
+        data: x, or (x, y), or (x, y, sample_weight) as arrays; an object with `__len__` and
+            `__getitem__(indices) -> (x, y, ...)`, such as `TFRecordFiles` or `ImageFolder`; or a
+            `tf.data.Dataset`, which every worker must read through.
         y, sample_weight: when `data` is x alone.
         map: `(seed, x, y, ...) -> (x, y, ...)` as TensorFlow ops on one sample, applied to training
             samples. `seed`, int32 [2], is for stateless random ops (`tf.image.stateless_random_crop`,
