@@ -6,7 +6,7 @@
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationInfo, field_validator, model_validator
 
 KERAS_DATASETS = (
     "boston_housing",
@@ -30,12 +30,17 @@ class Data(Section):
     """Where samples come from.
 
     `source` is `bundled`, the path of an `.npz` with x_train, y_train (x_test, y_test), a name of
-    `keras.datasets`, or `module:function`. `prepare` names a `module:function` that turns the
-    arrays `(x, y)` of a part into what the model takes. `map` names a `module:function`
-    `(seed, x, y, ...) -> (x, y, ...)` that is applied to each training sample (see `worker.augment`).
+    `keras.datasets`, `module:function`, a pattern of TFRecord files (with `parse`), or a folder of
+    images with a sub-folder a class (with `image_size`); for the last two, `validation` is another
+    of the kind. `prepare` names a `module:function` that turns the arrays `(x, y)` of a part into
+    what the model takes; `parse` one that turns a serialized record into a sample `(x, y)`; `map`
+    one `(seed, x, y, ...) -> (x, y, ...)` that is applied to each training sample.
     """
 
     source: str
+    validation: str | None = None
+    parse: str | None = None
+    image_size: tuple[PositiveInt, PositiveInt] | None = None
     prepare: str | None = None
     map: str | None = None
     args: dict[str, Any] = {}
@@ -45,17 +50,39 @@ class Data(Section):
     def _known(cls, value: str) -> str:
         if ":" in value:
             return _reference(value)
-        if value == "bundled" or value.endswith(".npz") or value in KERAS_DATASETS:
+        if value == "bundled" or value in KERAS_DATASETS or _is_path(value):
             return value
         raise ValueError(
-            "expected 'bundled', the path of an .npz file, 'module:function' or one of "
-            f"keras.datasets ({', '.join(KERAS_DATASETS)})"
+            "expected 'bundled', the path of an .npz file, 'module:function', a pattern such as 'data/*.tfrecord', "
+            f"a folder such as 'images/', or one of keras.datasets ({', '.join(KERAS_DATASETS)})"
         )
 
-    @field_validator("prepare", "map")
+    @field_validator("prepare", "map", "parse")
     @classmethod
     def _function(cls, value: str | None) -> str | None:
         return value if value is None else _reference(value)
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> Self:
+        plain = ":" in self.source or not _is_path(self.source) or self.source.endswith(".npz")
+        ways = [key for key in ("parse", "image_size") if getattr(self, key) is not None]
+        if plain and (ways or self.validation):
+            raise ValueError(
+                f"source {self.source!r} brings its samples whole; 'parse', 'image_size' and 'validation' are for "
+                "TFRecord files and folders of images"
+            )
+        if not plain and len(ways) != 1:
+            raise ValueError(
+                f"source {self.source!r} is a path: expected either 'parse: module:function', if it names TFRecord "
+                "files, or 'image_size: [height, width]', if it is a folder of images"
+            )
+        if not plain and self.prepare:
+            raise ValueError("'prepare' is for arrays; 'parse' and 'map' work on one sample")
+        return self
+
+
+def _is_path(source: str) -> bool:
+    return source.endswith(".npz") or any(sign in source for sign in ("/", "*", "?", ".tfrecord"))
 
 
 class Batch(Section):

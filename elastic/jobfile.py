@@ -9,13 +9,14 @@ import importlib.util
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from glob import glob
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from elastic.config import Config
+from elastic.config import Config, Data
 from elastic.errors import ConfigError
 
 
@@ -163,20 +164,30 @@ def _check_references(source: str, config: Config) -> None:
     if config.model is None:
         raise ConfigError(f"{source}: model: missing; expected 'module:function' that returns a compiled model")
     if config.data is None:
-        raise ConfigError(f"{source}: data: missing; expected 'bundled', an .npz path or 'module:function'")
+        raise ConfigError(f"{source}: data: missing; expected 'bundled', 'module:function' or a path")
     named = {
         "model": config.model,
         "callbacks": config.callbacks,
         "data.prepare": config.data.prepare,
         "data.map": config.data.map,
+        "data.parse": config.data.parse,
     }
     if ":" in config.data.source:
         named["data.source"] = config.data.source
-    elif config.data.source.endswith(".npz") and not Path(config.data.source).is_file():
-        raise ConfigError(f"{source}: data.source: no such file: {config.data.source}")
+    _check_paths(source, config.data)
     for key, reference in named.items():
         if reference is not None:
             _check_module(source, key, reference)
+
+
+def _check_paths(source: str, data: Data) -> None:
+    if data.source.endswith(".npz") and not Path(data.source).is_file():
+        raise ConfigError(f"{source}: data.source: no such file: {data.source}")
+    for key, path in (("source", data.source), ("validation", data.validation)):
+        if path is not None and data.parse is not None and not glob(path, recursive=True):  # noqa: PTH207 - as TFRecordFiles does
+            raise ConfigError(f"{source}: data.{key}: no such file: {path}")
+        if path is not None and data.image_size is not None and not Path(path).is_dir():
+            raise ConfigError(f"{source}: data.{key}: no such folder: {path}")
 
 
 def _check_module(source: str, key: str, reference: str) -> None:

@@ -14,6 +14,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from elastic.errors import ConfigError
+from elastic.worker.elements import Elements
 
 
 @runtime_checkable
@@ -92,16 +93,17 @@ def as_source(data: Any, y: Any = None, sample_weight: Any = None) -> Source:
     """Return a source for what a user passes as training or validation data.
 
     Args:
-        data: a source, an array x (or a data frame of numbers), or a tuple (x, y) or (x, y, sample_weight).
+        data: a source, a `tf.data.Dataset`, an array x (or a data frame of numbers), or a tuple (x, y) or
+            (x, y, sample_weight).
         y, sample_weight: as in `model.fit`, when `data` is x alone.
 
     Raises:
         ConfigError: when it is something else, with what to do.
     """
     if isinstance(data, tf.data.Dataset):
-        raise ConfigError(
-            "data: a tf.data.Dataset has no random access; pass arrays or an object with __len__ and __getitem__"
-        )
+        if y is not None or sample_weight is not None:
+            raise ConfigError("data: a tf.data.Dataset brings its targets and weights: leave out y and sample_weight")
+        return Elements(data)
     if callable(getattr(data, "__next__", None)):
         raise ConfigError(
             "data: a generator has no random access; pass arrays or an object with __len__ and __getitem__"

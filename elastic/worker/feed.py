@@ -11,7 +11,6 @@ was prefetched before comes out first and is thrown away, up to the piece that s
 one after it is number 0.
 """
 
-import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
@@ -21,8 +20,10 @@ import tensorflow as tf
 
 from elastic.worker.augment import PerSample
 from elastic.worker.data import Arrays, Source
-from elastic.worker.order import Cut, Run
+from elastic.worker.each import CORES
+from elastic.worker.order import Cut, in_order
 from elastic.worker.order_ops import Order
+from elastic.worker.plan import Plan
 from elastic.worker.reading import Reading
 
 
@@ -62,14 +63,9 @@ class Feed:
         with tf.device("/CPU:0"):
             self._number = tf.Variable(_IDLE, dtype=tf.int64, trainable=False)  # of the last piece begun
             self._shuffled = tf.Variable(True, trainable=False)
-            # start of the first step, samples of a step, full steps, pieces of a full step, all pieces
-            self._numbers = tf.Variable(np.zeros(5, np.int64), trainable=False)
-            # low, high, shard: the pieces of a full step, then those of a last step that is not full
-            self._runs = tf.Variable(np.zeros((1, 3), np.int64), trainable=False, shape=(None, 3))
-            self._shares = tf.Variable(np.zeros(1, np.float32), trainable=False, shape=(None,))
+        self._plan = Plan()
         self._augment = augment
         self._reader = source if isinstance(source, Arrays) else Reading(source)
-        self._threads = 2 if augment is None else max(2, len(os.sched_getaffinity(0)))
 
         def element(_: tf.Tensor) -> Any:
             indices, piece = self._next_piece()
@@ -79,7 +75,7 @@ class Feed:
         options.autotune.enabled = False  # the tuner costs more than it gains
         options.deterministic = True
         options.experimental_optimization.apply_default_optimizations = False
-        options.threading.private_threadpool_size = self._threads
+        options.threading.private_threadpool_size = 2 if augment is None else CORES
         endless = tf.data.Dataset.range(np.iinfo(np.int64).max)
         element = tf.autograph.experimental.do_not_convert(element)
         self._pieces = iter(endless.map(element).prefetch(2).with_options(options))
@@ -98,10 +94,7 @@ class Feed:
 
         Without any there is one stand-in. Otherwise as `training`.
         """
-        full, rest = divmod(high - low, batch)
-        last = (Run(0, rest, 0),) if rest or not full else ()
-        part = Cut(low, batch, full + len(last), (Run(0, batch, 0),), last, rest if last else batch)
-        return self._restart(part, None)
+        return self._restart(in_order(low, high, batch), None)
 
     def named(self) -> AbstractContextManager[None]:
         """Let what the source raises within come out as a `SampleError` that names the sample."""
@@ -112,19 +105,11 @@ class Feed:
         return self._samples(tf.zeros(1, tf.int64))
 
     def _restart(self, part: Cut, shuffle: tuple[int, int] | None) -> Iterator[Any]:
-        full = part.steps - 1 if part.partial else part.steps
-        end = full * len(part.full) + len(part.partial)
-        runs = np.array([*part.full, *part.partial], np.int64)
-        total = np.repeat((part.batch, max(1, part.last)), (len(part.full), len(part.partial)))
-        # a part without steps has the runs of a full one all the same, for pieces past the end to look at
-        numbers = (part.start, part.batch, full if end else 1, len(part.full), end)
         self._number.assign(_IDLE)
         self._shuffled.assign(shuffle is not None)
         if shuffle is not None:
             self._order.begin(*shuffle)
-        self._numbers.assign(np.array(numbers, np.int64))
-        self._runs.assign(runs)
-        self._shares.assign(((runs[:, 1] - runs[:, 0]) / total).astype(np.float32))
+        self._plan.follow(part)
         self._number.assign(_MARK - 1)
         for _ in range(_PREFETCHED):
             try:
@@ -137,25 +122,14 @@ class Feed:
 
     def _samples(self, indices: tf.Tensor) -> Any:
         samples = self._reader.fetch(indices)
-        return samples if self._augment is None else self._augment(self._order.seeds(indices), samples, self._threads)
+        return samples if self._augment is None else self._augment(self._order.seeds(indices), samples)
 
     def _next_piece(self) -> tuple[tf.Tensor, Piece]:
         """Return the sample indices of the next piece (one for a stand-in), and what it is."""
         number = self._number.assign_add(1)
-        start, batch, full, per_step, end = tf.unstack(self._numbers.read_value())
-        inside = (number >= 0) & (number < end)
-        known = tf.where(inside, number, tf.zeros_like(number))
-        step = tf.minimum(known // per_step, full)
-        row = known - step * per_step
-        first = tf.equal(row, 0)
-        row += tf.where(step == full, per_step, tf.zeros_like(per_step))
-        low, high, shard = tf.unstack(self._runs.read_value()[row])
-        shard = tf.cast(shard, tf.int32)
+        inside, (low, high, share, shard, first) = self._plan.has(number), self._plan.place(number)
         shard = tf.where(inside, shard, tf.where(tf.equal(number, _MARK), _MARK, _NOTHING))
-        low += start + step * batch
-        high += start + step * batch
         positions = tf.range(low, tf.where(inside, tf.maximum(high, low + 1), low))
         indices = tf.cond(self._shuffled, lambda: self._order.indices(positions), lambda: positions)
         indices.set_shape([None])
-        share = self._shares.read_value()[row]
         return indices, Piece(share, shard, first, indices[: high - low])

@@ -17,6 +17,8 @@ from elastic.worker.callbacks import Callbacks, rank_zero
 from elastic.worker.checkpoint import CheckpointStore
 from elastic.worker.context import Context, current
 from elastic.worker.data import Source, as_source, split
+from elastic.worker.elements import Elements
+from elastic.worker.elements_feed import ElementsFeed
 from elastic.worker.feed import Feed
 from elastic.worker.loop import run
 from elastic.worker.membership import Membership
@@ -73,8 +75,9 @@ def fit(
 
     Args:
         model: compiled; its optimizer reduces gradients over all workers from here on.
-        data: x, or (x, y), or (x, y, sample_weight) as arrays, or an object with `__len__` and
-            `__getitem__(indices) -> (x, y, ...)`.
+        data: x, or (x, y), or (x, y, sample_weight) as arrays; an object with `__len__` and
+            `__getitem__(indices) -> (x, y, ...)`, such as `TFRecordFiles` or `ImageFolder`; or a
+            `tf.data.Dataset`, which every worker must read through.
         y, sample_weight: when `data` is x alone.
         map: `(seed, x, y, ...) -> (x, y, ...)` as TensorFlow ops on one sample, applied to training
             samples. `seed`, int32 [2], is for stateless random ops (`tf.image.stateless_random_crop`,
@@ -147,9 +150,9 @@ class _Fit:
 
     def run(self) -> keras.callbacks.History:
         request, context = self._request, self._context
-        self._feed = Feed(request.source, request.augment)
+        self._feed = _feed(request.source, request.augment)
         _prepare_model(request.model, self._feed.example(), self._reduction)
-        self._validation = Feed(request.validation) if request.validation is not None else None
+        self._validation = _feed(request.validation) if request.validation is not None else None
         steps = Steps(request.model, self._reduction)
         context.in_collective = steps.in_collective
         if context.level == "step":
@@ -201,6 +204,10 @@ class _Fit:
             say=print if request.verbose and not context.quiet else lambda _: None,
         )
         return Training(parts, self._watch), state
+
+
+def _feed(source: Source, augment: PerSample | None = None) -> Feed | ElementsFeed:
+    return ElementsFeed(source, augment) if isinstance(source, Elements) else Feed(source, augment)
 
 
 def _prepare_model(model: keras.Model, example: Any, reduction: Reduction) -> None:

@@ -13,6 +13,8 @@ import numpy as np
 from elastic.config import Config, Data
 from elastic.errors import ConfigError
 from elastic.worker.fit import fit
+from elastic.worker.images import ImageFolder
+from elastic.worker.tfrecord import TFRecordFiles
 
 BUNDLED = Path(__file__).parent.parent / "examples" / "data" / "mnist_6k.npz"
 
@@ -54,6 +56,12 @@ def named(reference: str) -> Callable[..., Any]:
 
 def load_data(data: Data) -> tuple[Any, Any]:
     """Return training and validation data (None where there is none), prepared."""
+    if data.parse is not None:
+        parse = named(data.parse)
+        return TFRecordFiles(data.source, parse), TFRecordFiles(data.validation, parse) if data.validation else None
+    if data.image_size is not None:
+        size = data.image_size
+        return ImageFolder(data.source, size), ImageFolder(data.validation, size) if data.validation else None
     if ":" in data.source:
         found = call(data.source, **data.args)
         parts = found if _is_pair(found) else (found, None)

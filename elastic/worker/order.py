@@ -181,6 +181,13 @@ def _runs(total: int, shards: int, mine: range, micro: int | None) -> tuple[Run,
     return tuple(found) or (Run(at, at, first),)
 
 
+def in_order(low: int, high: int, batch: int) -> Cut:
+    """Return the run [low, high) of one rank as steps of `batch` samples; one stand-in if there are none."""
+    full, rest = divmod(high - low, batch)
+    last = (Run(0, rest, 0),) if rest or not full else ()
+    return Cut(low, batch, full + len(last), (Run(0, batch, 0),), last, rest if last else batch)
+
+
 def shard(n: int, rank: int, size: int) -> tuple[int, int]:
     """Return the run [low, high) of n samples that a rank validates."""
     return n * rank // size, n * (rank + 1) // size

@@ -11,6 +11,7 @@ from elastic.channel import Pulse
 from elastic.config import Config
 from elastic.events import Event
 from elastic.worker.callbacks import Callbacks
+from elastic.worker.elements_feed import ElementsFeed
 from elastic.worker.feed import Feed
 from elastic.worker.next_world import NextWorld
 from elastic.worker.optimizer import Reduction
@@ -32,8 +33,8 @@ class Parts:
 
     config: Config
     model: keras.Model
-    feed: Feed
-    validation: Feed | None
+    feed: Feed | ElementsFeed
+    validation: Feed | ElementsFeed | None
     validation_freq: int
     steps: Steps
     reduction: Reduction

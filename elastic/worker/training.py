@@ -27,6 +27,7 @@ from elastic.events import (
 )
 from elastic.worker import learning_rate, order
 from elastic.worker.collective import broadcast_bytes, dumps, gather_rows, loads, sum_arrays
+from elastic.worker.elements_feed import ElementsFeed
 from elastic.worker.feed import Feed
 from elastic.worker.optimizer import Signal
 from elastic.worker.parts import Drained, Parts, plain_logs
@@ -208,7 +209,7 @@ class Training:
         self._p.pulse.enter(Phase.USER)
         return plain_logs(self._p.model.get_metrics_result())
 
-    def _validate(self, feed: Feed) -> dict[str, Any]:
+    def _validate(self, feed: Feed | ElementsFeed) -> dict[str, Any]:
         p, source = self._p, feed.source
         p.pulse.enter(Phase.VALIDATING)
         p.model.reset_metrics()

@@ -14,6 +14,7 @@ import tensorflow as tf
 from elastic.config import Config
 from elastic.worker import order, world
 from elastic.worker.collective import sum_arrays
+from elastic.worker.elements_feed import ElementsFeed
 from elastic.worker.feed import Feed
 from elastic.worker.optimizer import Reduction
 from elastic.worker.state import assign_all, exchange
@@ -21,7 +22,11 @@ from elastic.worker.step import Steps
 
 
 def warm_up(
-    model: keras.Model, steps: Steps, reduction: Reduction, feeds: tuple[Feed, Feed | None], config: Config
+    model: keras.Model,
+    steps: Steps,
+    reduction: Reduction,
+    feeds: tuple[Feed | ElementsFeed, Feed | ElementsFeed | None],
+    config: Config,
 ) -> None:
     """Do one training and one validation step on the job's first samples, and undo them."""
     touched = [v.value for v in {id(v): v for v in _variables(model)}.values()]

@@ -25,12 +25,17 @@ def numbers() -> Arrays:
     return Arrays((np.arange(N, dtype=np.float32)[:, np.newaxis], np.arange(N)))
 
 
-def by_sample(epoch: int, size: int, micro: int | None = None, seed: int = 3) -> dict[int, float]:
+@pytest.fixture(scope="module", name="feed")
+def feed_of_noise() -> Feed:
+    return Feed(numbers(), PerSample(noisy))
+
+
+def by_sample(feed: Feed, epoch: int, size: int, micro: int | None = None, seed: int = 3) -> dict[int, float]:
     """Return the random number that each sample of an epoch is given, by whichever rank."""
     found = {}
     for rank in range(size):
         part = cut(N, 0, 6, rank, size, shards=4, micro=micro)
-        pieces = Feed(numbers(), PerSample(noisy)).training(part, seed, epoch)
+        pieces = feed.training(part, seed, epoch)
         for (x, y), piece in islice(pieces, sum(map(part.pieces, range(part.steps)))):
             assert x[:, 0].numpy().tolist() == y.numpy().tolist()
             for index, number in zip(piece.indices.numpy().tolist(), x[:, 1].numpy().tolist(), strict=False):
@@ -40,22 +45,22 @@ def by_sample(epoch: int, size: int, micro: int | None = None, seed: int = 3) ->
     return found
 
 
-def test_a_sample_is_made_alike_whoever_reads_it() -> None:
-    assert by_sample(0, size=1) == by_sample(0, size=3) == by_sample(0, size=2, micro=1)
+def test_a_sample_is_made_alike_whoever_reads_it(feed: Feed) -> None:
+    assert by_sample(feed, 0, size=1) == by_sample(feed, 0, size=3) == by_sample(feed, 0, size=2, micro=1)
 
 
-def test_samples_epochs_and_jobs_have_chances_of_their_own() -> None:
-    everything = [n for epoch, seed in ((0, 3), (1, 3), (0, 4)) for n in by_sample(epoch, 1, seed=seed).values()]
+def test_samples_epochs_and_jobs_have_chances_of_their_own(feed: Feed) -> None:
+    everything = [n for epoch, seed in ((0, 3), (1, 3), (0, 4)) for n in by_sample(feed, epoch, 1, seed=seed).values()]
     assert len(set(everything)) == 3 * N
 
 
-def test_the_model_is_built_on_what_the_function_makes() -> None:
-    x, y = Feed(numbers(), PerSample(noisy)).example()
+def test_the_model_is_built_on_what_the_function_makes(feed: Feed) -> None:
+    x, y = feed.example()
     assert (x.shape, y.shape, y.dtype) == ((1, 2), (1,), tf.float32)
 
 
-def test_the_shapes_are_static_but_for_the_number_of_samples() -> None:
-    pieces = Feed(numbers(), PerSample(noisy)).training(cut(N, 0, 6, 0, 1), 1, 0)
+def test_the_shapes_are_static_but_for_the_number_of_samples(feed: Feed) -> None:
+    pieces = feed.training(cut(N, 0, 6, 0, 1), 1, 0)
     assert [spec.shape.as_list() for spec in pieces.element_spec[0]] == [[None, 2], [None]]
 
 

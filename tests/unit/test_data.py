@@ -1,4 +1,5 @@
 import traceback
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from elastic.errors import ConfigError, SampleError
-from elastic.worker.data import Arrays, Source, as_source, split
+from elastic.worker.data import Arrays, as_source, split
 from elastic.worker.feed import Feed
 from elastic.worker.order import Cut, cut, permute, shard
 
@@ -38,15 +39,20 @@ class Squares:
         return {"a": indices.astype(np.float32)}, indices**2
 
 
-def fed(source: Source, part: Cut, seed: int, epoch: int) -> list[Any]:
+@cache
+def feed_of(n: int) -> Feed:
+    """Return a feed of so many numbers; there is one, as for a job."""
+    return Feed(numbered(n))
+
+
+def fed(feed: Feed, part: Cut, seed: int, epoch: int) -> list[Any]:
     """Return the pieces of a part of an epoch, all of them, as pairs of samples and piece."""
-    feed = Feed(source).training(part, seed, epoch)
-    return list(islice(feed, sum(part.pieces(step) for step in range(part.steps))))
+    pieces = feed.training(part, seed, epoch)
+    return list(islice(pieces, sum(part.pieces(step) for step in range(part.steps))))
 
 
-def batches(source: Source, rank: int, size: int, batch: int, consumed: int = 0) -> list[tuple[list[int], float]]:
-    part = cut(len(source), consumed, batch, rank, size)
-    found = fed(source, part, seed=5, epoch=2)
+def batches(n: int, rank: int, size: int, batch: int, consumed: int = 0) -> list[tuple[list[int], float]]:
+    found = fed(feed_of(n), cut(n, consumed, batch, rank, size), seed=5, epoch=2)
     return [(x.numpy()[:, 0].astype(int).tolist(), float(piece.share)) for (x, _), piece in found]
 
 
@@ -70,13 +76,12 @@ class Sequence(keras.utils.PyDataset):
     [
         (Sequence(), "a PyDataset is indexed by batch"),
         ((x for x in range(3)), "generator"),
-        (tf.data.Dataset.range(3), r"tf\.data\.Dataset"),
         (np.array([object()]), "one sample a row"),
         (np.array(3), "one sample a row"),
         (3, "found int"),
         ((), "different lengths"),
     ],
-    ids=["py dataset", "generator", "dataset", "objects", "scalar", "number", "nothing"],
+    ids=["py dataset", "generator", "objects", "scalar", "number", "nothing"],
 )
 def test_what_has_no_random_access_is_refused(data: Any, expected: str) -> None:
     with pytest.raises(ConfigError, match=expected):
@@ -170,7 +175,7 @@ def test_a_source_of_the_users_own_cannot_be_split() -> None:
 @given(st.integers(1, 40), st.integers(1, 20), st.integers(1, 4), st.data())
 def test_the_ranks_batches_are_the_rest_of_the_epochs_order(n: int, batch: int, size: int, data: st.DataObject) -> None:
     consumed = data.draw(st.integers(0, n - 1))
-    ranks = [batches(numbered(n), rank, size, batch, consumed) for rank in range(size)]
+    ranks = [batches(n, rank, size, batch, consumed) for rank in range(size)]
     fed = []
     for step in zip(*ranks, strict=True):
         assert sum(share for _, share in step) == pytest.approx(1.0)
@@ -183,20 +188,20 @@ def test_the_ranks_batches_are_the_rest_of_the_epochs_order(n: int, batch: int, 
 
 
 def test_a_rank_without_samples_gets_a_stand_in_that_counts_nothing() -> None:
-    shares = [batches(numbered(2), rank, 4, 8) for rank in range(4)]
+    shares = [batches(2, rank, 4, 8) for rank in range(4)]
     assert [len(steps) for steps in shares] == [1] * 4
     assert [len(samples) for ((samples, _),) in shares] == [1] * 4
     assert [share for ((_, share),) in shares] == [0.0, 0.5, 0.0, 0.5]
 
 
 def test_inputs_and_targets_stay_together() -> None:
-    found = fed(numbered(20), cut(20, 0, 6, 0, 1), seed=1, epoch=0)
+    found = fed(feed_of(20), cut(20, 0, 6, 0, 1), seed=1, epoch=0)
     for (x, y), _ in found:
         np.testing.assert_array_equal(x.numpy()[:, 0] * 10, y.numpy())
 
 
 def test_an_epoch_that_is_used_up_has_no_batches() -> None:
-    assert batches(numbered(6), 0, 1, 4, consumed=6) == []
+    assert batches(6, 0, 1, 4, consumed=6) == []
 
 
 @settings(max_examples=6)
@@ -208,7 +213,7 @@ def test_pieces_say_which_samples_they_hold_and_what_part_of_the_step_they_are(
     counted: list[int] = []
     for rank in range(size):
         part = cut(n, consumed, batch, rank, size, shards=size + more, micro=micro)
-        found = iter(fed(numbered(n), part, seed=5, epoch=2))
+        found = iter(fed(feed_of(n), part, seed=5, epoch=2))
         for step in range(part.steps):
             for number, run in enumerate(part.runs(step)):
                 (x, _), piece = next(found)
@@ -225,7 +230,7 @@ def test_pieces_say_which_samples_they_hold_and_what_part_of_the_step_they_are(
 
 
 def test_a_feed_goes_from_world_to_world_and_epoch_to_epoch_without_being_built_anew() -> None:
-    feed = Feed(numbered(10))
+    feed = feed_of(10)
 
     def samples(part: Cut, epoch: int) -> list[int]:
         pieces = islice(feed.training(part, 1, epoch), part.steps)
@@ -242,7 +247,7 @@ def test_a_feed_goes_from_world_to_world_and_epoch_to_epoch_without_being_built_
 def test_a_source_of_the_users_own_is_asked_for_this_ranks_samples_alone() -> None:
     squares = Squares(10)
     part = cut(10, 0, 4, rank=1, size=2)
-    found = fed(squares, part, seed=5, epoch=0)
+    found = fed(Feed(squares), part, seed=5, epoch=0)
     order = permute(np.arange(10), 10, 5, 0)
     mine = [order[low:high].tolist() for low, high in ((2, 4), (6, 8), (9, 10))]
     assert squares.asked == [[0], *mine]  # the first to learn what a sample looks like
@@ -268,7 +273,7 @@ def test_validation_covers_every_sample_once_in_order(n: int, size: int, batch: 
     seen = []
     for rank in range(size):
         low, high = shard(n, rank, size)
-        for (x, _), piece in islice(Feed(numbered(n)).validation(low, high, batch), -(-(high - low) // batch)):
+        for (x, _), piece in islice(feed_of(n).validation(low, high, batch), -(-(high - low) // batch)):
             assert 1 <= len(x) <= batch
             assert float(piece.share) == 1.0
             assert piece.indices.numpy().tolist() == x.numpy()[:, 0].astype(int).tolist()
@@ -277,7 +282,7 @@ def test_validation_covers_every_sample_once_in_order(n: int, size: int, batch: 
 
 
 def test_a_rank_without_samples_to_validate_has_a_stand_in_to_hand() -> None:
-    ((x, _), piece) = next(Feed(numbered(2)).validation(1, 1, 8))
+    ((x, _), piece) = next(feed_of(2).validation(1, 1, 8))
     assert (len(x), piece.indices.numpy().tolist()) == (1, [])
 
 
