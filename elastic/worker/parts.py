@@ -10,6 +10,7 @@ import numpy as np
 from elastic.channel import Pulse
 from elastic.config import Config
 from elastic.events import Event
+from elastic.worker.audit import AuditLog
 from elastic.worker.callbacks import Callbacks
 from elastic.worker.elements_feed import ElementsFeed
 from elastic.worker.feed import Feed
@@ -40,6 +41,7 @@ class Parts:
     reduction: Reduction
     callbacks: Callbacks
     saver: Saver
+    audit: AuditLog | None
     pulse: Pulse
     emit: Callable[[Event], None]
     entered: Callable[[int, int, int], None]

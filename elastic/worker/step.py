@@ -4,10 +4,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
+from elastic.worker.feed import Piece
 from elastic.worker.guard import StepGuard
 from elastic.worker.optimizer import Reduction
+
+Fed = Callable[[NDArray[np.int64]], None]
 
 
 class Steps:
@@ -16,11 +21,13 @@ class Steps:
     Args:
         model: compiled, built, its optimizer distributed with `reduction`.
         reduction: what a step exchanges with the other workers.
+        fed: is told which samples go into a step, before its collective can begin.
     """
 
-    def __init__(self, model: keras.Model, reduction: Reduction) -> None:
+    def __init__(self, model: keras.Model, reduction: Reduction, fed: Fed | None = None) -> None:
         self._model = model
         self._reduction = reduction
+        self._fed = fed
         self._guard = StepGuard(model)
 
         def wrap(step: Callable[..., Any]) -> Callable[..., Any]:
@@ -63,10 +70,22 @@ class Steps:
     def _train_on(self, iterator: Iterator[Any]) -> Any:
         samples, piece = next(iterator)
         self._reduction.share.assign(piece.share)
-        with tf.control_dependencies(self._guard.keep()):
+        with tf.control_dependencies([*self._guard.keep(), *self._tell(piece)]):
             logs = self._model.train_step(samples)
         tf.cond(piece.share > 0.0, lambda: None, self._guard.put_back)  # a stand-in sample leaves no trace
         return logs
+
+    def _tell(self, piece: Piece) -> list[Any]:
+        """Return the ops that tell which samples these are, if anybody wants to know."""
+        fed = self._fed
+        if fed is None:
+            return []
+
+        def tell(indices: NDArray[np.int64]) -> NDArray[np.int64]:
+            fed(indices)
+            return indices
+
+        return [tf.numpy_function(tell, [piece.indices], tf.int64)]
 
     def _validate_on(self, iterator: Iterator[Any]) -> None:
         samples, _ = next(iterator)

@@ -86,6 +86,8 @@ class Training:
                 phases_s=self._watch.laps(),
             )
         )
+        if p.audit is not None:
+            p.audit.world(state.generation, state.at)
         if not self._begun:
             p.callbacks.begin(agreed.resumed)
             if agreed.resumed:
@@ -115,12 +117,17 @@ class Training:
                         break
             state.epoch_logs = self._averaged_metrics("train")
             state.stage = Stage.TRAINED
+            owed = order.owed(n, p.config.batch.total(hvd.size()), p.config.drop_last)
+            if p.audit is not None and state.at.consumed == owed:  # not stopped in the middle
+                p.audit.ended(state.at, n, owed)
         logs = dict(state.epoch_logs)
         if p.validation is not None and (epoch + 1) % p.validation_freq == 0:
             logs |= {f"val_{name}": value for name, value in self._validate(p.validation).items()}
         p.pulse.enter(Phase.USER)
         p.callbacks.call("on_epoch_end", epoch, logs)
         state.at, state.stage = state.at.after_epoch(), Stage.NEW
+        if p.audit is not None:
+            p.audit.epoch(state.at)
         self._report_epoch(state, epoch, logs)
         self._commit(state)
         self._share_writers()
@@ -134,6 +141,8 @@ class Training:
         logs, seen = p.steps.train(batches)
         self._traced = True
         state.at = state.at.after_step(samples)
+        if p.audit is not None:
+            p.audit.done(state.at)
         p.pulse.step_done(state.at.step)
         if self._first_step_pending:
             self._report_first_step(state)
