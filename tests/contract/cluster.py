@@ -150,7 +150,8 @@ class Slot:
         """Close the connection that a worker that is killed has open, and let it open no other."""
         self.hung_up = True
         if self._client is not None:
-            self._client.die()
+            with contextlib.suppress(OSError):
+                self._client.sock.shutdown(socket.SHUT_RDWR)  # who waits for an answer has none now, and closes it
 
 
 class Cluster:
