@@ -1,8 +1,8 @@
 """Between an agent and its worker: a socket for messages, a shared page for the pulse.
 
 Theory of operation. The agent starts every worker the same way: as a process that is told what
-to `Prepare` and then, at once or much later, to `Go`. A worker that was told to go at once is a
-cold start; one that waits in between is a standby. Messages are JSON, one a line, over a Unix
+to `Prepare` and, when it is ready, at once or much later, to `Go`. A worker that is told to go at
+once is a cold start; one that waits in between is a standby. Messages are JSON, one a line, over a Unix
 socket pair; the end of the stream means that the other side is gone. The worker's direction:
 `Ready` (prepared, waits for `Go`), `Entering` (about to join a world), `Entered`, `AskAhead` and
 `GoOver` (see `agent.ahead`), and `Failed` or `Finished` or `Left` before it ends.

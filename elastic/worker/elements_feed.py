@@ -13,8 +13,9 @@ from typing import Any
 import tensorflow as tf
 
 from elastic.worker.augment import PerSample
+from elastic.worker.data import Source
 from elastic.worker.elements import Elements
-from elastic.worker.feed import Piece
+from elastic.worker.feed import Feed, Piece
 from elastic.worker.order import Cut, in_order
 from elastic.worker.order_ops import Order
 from elastic.worker.plan import Plan
@@ -80,3 +81,8 @@ class ElementsFeed:
 
     def _augmented(self, indices: tf.Tensor, samples: Any) -> Any:
         return samples if self._augment is None else self._augment(self._order.seeds(indices), samples)
+
+
+def feed_of(source: Source, augment: PerSample | None = None) -> Feed | ElementsFeed:
+    """Return what feeds a source: by index, or a dataset from its beginning."""
+    return ElementsFeed(source, augment) if isinstance(source, Elements) else Feed(source, augment)

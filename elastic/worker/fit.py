@@ -21,9 +21,7 @@ from elastic.worker.callbacks import Callbacks, rank_zero
 from elastic.worker.checkpoint import CheckpointStore
 from elastic.worker.context import Context, current
 from elastic.worker.data import Source, as_source, split
-from elastic.worker.elements import Elements
-from elastic.worker.elements_feed import ElementsFeed
-from elastic.worker.feed import Feed
+from elastic.worker.elements_feed import feed_of
 from elastic.worker.loop import run
 from elastic.worker.membership import Membership
 from elastic.worker.optimizer import Reduction, distribute
@@ -155,9 +153,9 @@ class _Fit:
 
     def run(self) -> keras.callbacks.History:
         request, context = self._request, self._context
-        self._feed = _feed(request.source, request.augment)
+        self._feed = feed_of(request.source, request.augment)
         _prepare_model(request.model, self._feed.example(), self._reduction)
-        self._validation = _feed(request.validation) if request.validation is not None else None
+        self._validation = feed_of(request.validation) if request.validation is not None else None
         steps = Steps(request.model, self._reduction, self._fed if self._config.audit else None)
         context.in_collective = steps.in_collective
         if context.level == "step":
@@ -216,10 +214,6 @@ class _Fit:
             say=print if request.verbose and not context.quiet else lambda _: None,
         )
         return Training(parts, self._watch), state
-
-
-def _feed(source: Source, augment: PerSample | None = None) -> Feed | ElementsFeed:
-    return ElementsFeed(source, augment) if isinstance(source, Elements) else Feed(source, augment)
 
 
 def _prepare_model(model: keras.Model, example: Any, reduction: Reduction) -> None:

@@ -49,9 +49,8 @@ class Reading:
         try:
             yield
         except tf.errors.OpError as error:
-            failure = (
-                self._failure
-            )  # perhaps of a sample whose turn has not come: then the step failed for another reason
+            # It may be of a sample whose turn has not come: then the step failed for another reason.
+            failure = self._failure
             if failure is None or str(failure) not in str(error):
                 raise
             raise failure from failure.__cause__
