@@ -26,6 +26,7 @@ from elastic.worker.optimizer import Reduction, distribute
 from elastic.worker.parts import Drained, Parts
 from elastic.worker.saving import Saver
 from elastic.worker.scalars import Scalars
+from elastic.worker.shards import ShardSteps
 from elastic.worker.stash import Stash
 from elastic.worker.step import Steps, build
 from elastic.worker.stopwatch import Stopwatch
@@ -125,7 +126,7 @@ def _config(config: Config, epochs: int | None, batch_size: int | None) -> Confi
     if epochs is not None:
         named["epochs"] = epochs
     if batch_size is not None:
-        named["batch"] = Batch.model_validate({"global": batch_size})
+        named["batch"] = Batch.model_validate({"global": batch_size, "micro": config.batch.micro})
     return config.model_copy(update=named)
 
 
@@ -144,7 +145,7 @@ class _Fit:
         _prepare_model(request.model, request.source, self._reduction)
         self._feed = Feed(request.source)
         self._validation = Feed(request.validation) if request.validation is not None else None
-        steps = Steps(request.model, self._reduction)
+        steps = _steps(self._config, request.model, self._reduction)
         context.in_collective = steps.in_collective
         if context.standby and context.level == "step":
             warm_up(request.model, steps, self._reduction, (self._feed, self._validation), self._config)
@@ -226,6 +227,12 @@ class _Fit:
         self._context.pulse.enter(Phase.AFTER)
         history: keras.callbacks.History = training.history
         return history
+
+
+def _steps(config: Config, model: keras.Model, reduction: Reduction) -> Steps:
+    if config.deterministic:
+        return ShardSteps(model, reduction, shards=config.shards, seed=config.seed)
+    return Steps(model, reduction)
 
 
 def _prepare_model(model: keras.Model, source: Source, reduction: Reduction) -> None:

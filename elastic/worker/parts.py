@@ -4,12 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import horovod.tensorflow as hvd
 import keras
 import numpy as np
 
 from elastic.channel import Pulse
 from elastic.config import Config
 from elastic.events import Event
+from elastic.worker import order
 from elastic.worker.callbacks import Callbacks
 from elastic.worker.feed import Feed
 from elastic.worker.optimizer import Reduction
@@ -43,6 +45,20 @@ class Parts:
     entered: Callable[[int, int, int], None]
     draining: Callable[[], str | None]
     say: Callable[[str], None]
+
+
+def cut(config: Config, n: int, consumed: int) -> order.Cut:
+    """Cut what is left of an epoch of n samples, for this worker in its present world."""
+    return order.cut(
+        n,
+        consumed,
+        config.batch.total(hvd.size()),
+        hvd.rank(),
+        hvd.size(),
+        config.drop_last,
+        shards=config.shards if config.deterministic else None,
+        micro=config.batch.micro,
+    )
 
 
 def plain_logs(logs: Any) -> dict[str, Any]:
