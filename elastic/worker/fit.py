@@ -1,6 +1,7 @@
 """`elastic.fit`: what `model.fit` is for one machine, for workers that come and go."""
 
 import logging
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -8,10 +9,13 @@ from typing import Any
 
 import horovod.tensorflow as hvd
 import keras
+import numpy as np
+from numpy.typing import NDArray
 
 from elastic.channel import Go
 from elastic.config import Batch, Config
 from elastic.errors import ConfigError
+from elastic.worker.audit import AuditLog
 from elastic.worker.augment import PerSample
 from elastic.worker.callbacks import Callbacks, rank_zero
 from elastic.worker.checkpoint import CheckpointStore
@@ -26,8 +30,9 @@ from elastic.worker.optimizer import Reduction, distribute
 from elastic.worker.parts import Drained, Parts
 from elastic.worker.saving import Saver
 from elastic.worker.scalars import Scalars
+from elastic.worker.shards import ShardSteps
 from elastic.worker.stash import Stash
-from elastic.worker.step import Steps, build
+from elastic.worker.step import Fed, Steps, build
 from elastic.worker.stopwatch import Stopwatch
 from elastic.worker.training import Training
 from elastic.worker.training_state import TrainingState
@@ -133,7 +138,7 @@ def _config(config: Config, epochs: int | None, batch_size: int | None) -> Confi
     if epochs is not None:
         named["epochs"] = epochs
     if batch_size is not None:
-        named["batch"] = Batch.model_validate({"global": batch_size})
+        named["batch"] = Batch.model_validate({"global": batch_size, "micro": config.batch.micro})
     return config.model_copy(update=named)
 
 
@@ -146,6 +151,7 @@ class _Fit:
         self._config = request.config
         self._watch = Stopwatch()
         self._membership = Membership(context, self._watch)
+        self._audit: AuditLog | None = None
         self._reduction = Reduction(fp16=self._config.compression == "fp16")
 
     def run(self) -> keras.callbacks.History:
@@ -153,7 +159,7 @@ class _Fit:
         self._feed = _feed(request.source, request.augment)
         _prepare_model(request.model, self._feed.example(), self._reduction)
         self._validation = _feed(request.validation) if request.validation is not None else None
-        steps = Steps(request.model, self._reduction)
+        steps = _steps(self._config, request.model, self._reduction, self._fed if self._config.audit else None)
         context.in_collective = steps.in_collective
         if context.level == "step":
             warm_up(request.model, steps, self._reduction, (self._feed, self._validation), self._config)
@@ -165,6 +171,10 @@ class _Fit:
             self._membership.leave(whole_job=drained.whole_job)
         self._membership.done()
         return training.history
+
+    def _fed(self, indices: NDArray[np.int64]) -> None:
+        if self._audit is not None:  # there is none while warming up
+            self._audit.fed(indices)
 
     def _reset(self, training: Training, state: TrainingState) -> None:
         def put_by() -> None:
@@ -186,6 +196,8 @@ class _Fit:
         if go is not None:
             state.generation = go.generation
             state.stash = Stash(f"/proc/{go.agent_pid}/fd/{go.stash_fd}")
+        if config.audit and context.run_dir is not None and go is not None:
+            self._audit = AuditLog(context.run_dir.audit, f"{go.host}-{go.slot}-{os.getpid()}")
         parts = Parts(
             config=config,
             model=request.model,
@@ -195,6 +207,7 @@ class _Fit:
             steps=steps,
             reduction=self._reduction,
             callbacks=callbacks,
+            audit=self._audit,
             saver=Saver(store, config.checkpoint, context.emit),
             pulse=context.pulse,
             emit=context.emit,
@@ -208,6 +221,12 @@ class _Fit:
 
 def _feed(source: Source, augment: PerSample | None = None) -> Feed | ElementsFeed:
     return ElementsFeed(source, augment) if isinstance(source, Elements) else Feed(source, augment)
+
+
+def _steps(config: Config, model: keras.Model, reduction: Reduction, fed: Fed | None) -> Steps:
+    if config.deterministic:
+        return ShardSteps(model, reduction, fed, shards=config.shards, seed=config.seed)
+    return Steps(model, reduction, fed)
 
 
 def _prepare_model(model: keras.Model, example: Any, reduction: Reduction) -> None:

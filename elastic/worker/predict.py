@@ -24,6 +24,8 @@ from elastic.worker import order, world
 from elastic.worker.collective import collectives, dumps, gather, gather_rows, loads
 from elastic.worker.context import Context, current
 from elastic.worker.data import Source, as_source
+from elastic.worker.elements import Elements
+from elastic.worker.elements_feed import ElementsFeed
 from elastic.worker.feed import Feed
 from elastic.worker.loop import run
 from elastic.worker.membership import Membership
@@ -70,7 +72,7 @@ class _Predict:
         self._source = source
         self._batch = batch
         self._context = context
-        self._feed = Feed(source)
+        self._feed = ElementsFeed(source) if isinstance(source, Elements) else Feed(source)
         self._compute = tf.function(_first_of(model), reduce_retracing=True, autograph=False)
         self._state = _Predicted([v.value for v in model.variables], context)
         self._outputs: Any = None
