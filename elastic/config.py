@@ -86,10 +86,14 @@ def _is_path(source: str) -> bool:
 
 
 class Batch(Section):
-    """Samples of one step: `per_worker` grows with the world, `global` does not."""
+    """Samples of one step: `per_worker` grows with the world, `global` does not.
+
+    A worker computes its part in pieces of at most `micro` samples, one after the other.
+    """
 
     per_worker: int | None = Field(default=None, gt=0)
     global_: int | None = Field(default=None, gt=0, alias="global")
+    micro: int | None = Field(default=None, gt=0)
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -236,7 +240,11 @@ class Job(Section):
 
 
 class Config(Section):
-    """A job, whole and checked."""
+    """A job, whole and checked.
+
+    `deterministic`: the same bits for any number of workers that come and go; each step is cut into
+    `shards` parts to that end.
+    """
 
     name: str = Field(default="job", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     model: str | None = None
@@ -249,6 +257,8 @@ class Config(Section):
     seed: int = 1
     learning_rate: LearningRate = LearningRate()
     compression: Literal["none", "fp16"] = "none"
+    deterministic: bool = False
+    shards: int = Field(default=4, ge=1)
     workers: Workers = Workers()
     launcher: Literal["horovodrun"] = "horovodrun"
     hosts: tuple[str, ...] | None = None
@@ -271,7 +281,26 @@ class Config(Section):
     @field_validator("batch", mode="before")
     @classmethod
     def _short_batch(cls, value: Any) -> Any:
+        if isinstance(value, dict) and set(value) == {"micro"}:
+            return {"per_worker": cls.model_fields["batch"].default.per_worker, **value}  # a script says the rest
         return {"per_worker": value} if isinstance(value, int) else value
+
+    @model_validator(mode="after")
+    def _determined(self) -> Self:
+        if not self.deterministic:
+            return self
+        problems = []
+        if self.batch.global_ is None:
+            problems.append("batch.global, as the samples of a step must not depend on the number of workers")
+        if self.learning_rate.scale != "none":
+            problems.append(f"learning_rate.scale 'none' instead of '{self.learning_rate.scale}'")
+        if self.compression != "none":
+            problems.append(f"compression 'none' instead of '{self.compression}'")
+        if self.shards < self.workers.max:
+            problems.append(f"shards of at least workers.max, found {self.shards} for {self.workers.max} workers")
+        if problems:
+            raise ValueError(f"deterministic needs {'; and '.join(problems)}")
+        return self
 
     @field_validator("model", "callbacks")
     @classmethod

@@ -65,12 +65,13 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     A short form such as `data: bundled` gives way to its long one, and one way to give the batch to
     the other.
     """
+    ways = {"global", "per_worker"}
     base, over = dict(base), dict(over)
     for key, long in (("data", "source"), ("batch", "per_worker")):
         if base.get(key) is not None and not isinstance(base[key], Mapping) and isinstance(over.get(key), Mapping):
             base[key] = {long: base[key]}
-    if isinstance(over.get("batch"), Mapping) and {"global", "per_worker"} & set(over["batch"]):
-        base.pop("batch", None)
+    if isinstance(base.get("batch"), Mapping) and isinstance(over.get("batch"), Mapping) and ways & set(over["batch"]):
+        base["batch"] = {key: value for key, value in base["batch"].items() if key not in ways}
     if isinstance(base.get("data"), Mapping) and isinstance(over.get("data"), str):
         over["data"] = {"source": over["data"]}
     return _laid_on(base, over)

@@ -16,7 +16,11 @@ def configure(context: Context) -> None:
     """
     local_workers = max(1, int(os.environ.get("ELASTIC_LOCAL_WORKERS", "1")))
     cores = len(os.sched_getaffinity(0))
-    tf.config.threading.set_intra_op_parallelism_threads(max(1, cores // local_workers))
+    threads = max(1, cores // local_workers)
+    if context.config.deterministic:
+        threads = 1  # how kernels divide their work, and so the order in which they add, follows from this number
+        tf.config.experimental.enable_op_determinism()
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
     gpus = tf.config.list_physical_devices("GPU")
     if gpus or (context.standby and context.level == "import"):
         go = context.wait_for_slot()

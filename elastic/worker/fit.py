@@ -28,8 +28,9 @@ from elastic.worker.optimizer import Reduction, distribute
 from elastic.worker.parts import Drained, Parts
 from elastic.worker.saving import Saver
 from elastic.worker.scalars import Scalars
+from elastic.worker.shards import ShardSteps
 from elastic.worker.stash import Stash
-from elastic.worker.step import Steps, build
+from elastic.worker.step import Fed, Steps, build
 from elastic.worker.stopwatch import Stopwatch
 from elastic.worker.training import Training
 from elastic.worker.training_state import TrainingState
@@ -135,7 +136,7 @@ def _config(config: Config, epochs: int | None, batch_size: int | None) -> Confi
     if epochs is not None:
         named["epochs"] = epochs
     if batch_size is not None:
-        named["batch"] = Batch.model_validate({"global": batch_size})
+        named["batch"] = Batch.model_validate({"global": batch_size, "micro": config.batch.micro})
     return config.model_copy(update=named)
 
 
@@ -156,7 +157,7 @@ class _Fit:
         self._feed = feed_of(request.source, request.augment)
         _prepare_model(request.model, self._feed.example(), self._reduction)
         self._validation = feed_of(request.validation) if request.validation is not None else None
-        steps = Steps(request.model, self._reduction, self._fed if self._config.audit else None)
+        steps = _steps(self._config, request.model, self._reduction, self._fed if self._config.audit else None)
         context.in_collective = steps.in_collective
         if context.level == "step":
             warm_up(request.model, steps, self._reduction, (self._feed, self._validation), self._config)
@@ -214,6 +215,12 @@ class _Fit:
             say=print if request.verbose and not context.quiet else lambda _: None,
         )
         return Training(parts, self._watch), state
+
+
+def _steps(config: Config, model: keras.Model, reduction: Reduction, fed: Fed | None) -> Steps:
+    if config.deterministic:
+        return ShardSteps(model, reduction, fed, shards=config.shards, seed=config.seed)
+    return Steps(model, reduction, fed)
 
 
 def _prepare_model(model: keras.Model, example: Any, reduction: Reduction) -> None:

@@ -10,9 +10,16 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from elastic.worker.scratch import scratch
+from elastic.worker.seeds import seed_states
+from elastic.worker.writes import written
+
 
 class StepGuard:
-    """Copies of the variables that a forward pass may change: all that are not trained.
+    """Copies of the variables that a forward pass changes, out of all that are not trained.
+
+    Which those are is seen in the functions that `watch` is given: the weights of a frozen
+    backbone are never trained and never changed, and nobody wants to copy them in each step.
 
     Args:
         model: built and compiled, its metrics included.
@@ -20,11 +27,35 @@ class StepGuard:
 
     def __init__(self, model: keras.Model) -> None:
         trained = {id(v) for v in model.trainable_variables}
-        watched = [v for v in model.variables if id(v) not in trained]
-        known = {id(v) for v in watched}
-        watched += [v for v in model.metrics_variables if id(v) not in known]
-        self._live = [v.value for v in watched]
-        self._kept = [tf.Variable(v, trainable=False, name="kept") for v in self._live]
+        rest = [v.value for v in [*model.variables, *model.metrics_variables] if id(v) not in trained]
+        self._candidates = list({id(v): v for v in [*rest, *seed_states(model)]}.values())
+        self._live: list[tf.Variable] = []
+        self._kept: list[tf.Variable] = []
+
+    def watch(self, function: Any = None) -> bool:
+        """Keep from here on what a concrete function may change; everything if there is none to look at.
+
+        Until `keep` runs, the present values count as kept.
+
+        Returns:
+            Whether that is more than before: ops made by earlier calls of `keep` then leave some out.
+        """
+        handles = None if function is None else {id(handle) for handle in written(function)}
+        known = {id(v) for v in self._live}
+        new = [v for v in self._candidates if id(v) not in known and (handles is None or id(v.handle) in handles)]
+        self._kept += [scratch(v, "kept") for v in new]
+        self._live += new
+        return bool(new)
+
+    @property
+    def pairs(self) -> list[tuple[tf.Variable, tf.Variable]]:
+        """What is kept: each variable and its copy."""
+        return list(zip(self._live, self._kept, strict=True))
+
+    @property
+    def watching(self) -> bool:
+        """Whether there is anything to keep."""
+        return bool(self._live)
 
     def keep(self) -> list[Any]:
         """Copy the live values; returns ops that the step's own must wait for."""

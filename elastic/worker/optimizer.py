@@ -9,11 +9,16 @@ collectives, one for each type of number on the wire, and no variable, `iteratio
 changes before all of them have arrived. A failed collective therefore leaves the model and the
 optimizer as the last completed step left them.
 
+What `apply` does first with its gradients can be replaced while a step is traced (`taking`): in all
+but the last piece of a step they are put aside, and the optimizer does nothing more. So a model's
+own `train_step`, which knows of none of this, computes pieces of steps as well as whole ones.
+
 The optimizer object stays what it was: two of its methods are overridden on the instance alone, so
 `isinstance`, saving and loading see the plain Keras optimizer.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
@@ -33,18 +38,25 @@ class Signal(IntEnum):
     NEXT_WORLD = 3  # rank 0: the next world's newcomers are there, all go over after this step
 
 
+# What `apply` does first with its gradients, in the order of the variables (the second argument as
+# `apply` gets it): returns those of the joint batch, or None when nothing is to be updated yet.
+Take = Callable[[Sequence[Any], Any], list[Any] | None]
+
+
 @dataclass(eq=False)
 class Reduction:
     """What one step exchanges, and how.
 
     Attributes:
-        share: this worker's part of the step's samples, from 0 to 1; the shares of all workers
-            sum to 1, so that the reduced gradient is that of the joint batch.
+        share: the part of the step's samples that is being computed here, from 0 to 1; the shares
+            of a step sum to 1 over all workers, so that the reduced gradient is that of the joint
+            batch.
         raised: signals this worker sends with the next step, one number each.
         seen: their sums over all workers, from the last completed step.
         scale: what the optimizer's learning rate is multiplied by.
         arrived: how often this worker's gradients were ready and the wait for the others began.
         fp16: send gradients as half precision.
+        take: what `apply` does first with its gradients; see `taking`.
     """
 
     fp16: bool = False
@@ -58,19 +70,36 @@ class Reduction:
     )
     seen: tf.Variable = field(default_factory=lambda: tf.Variable([0.0] * len(Signal), trainable=False, name="seen"))
 
-    def reduce(self, grads: Sequence[Any]) -> list[Any]:
+    def __post_init__(self) -> None:
+        self.take: Take = lambda grads, _: self.reduce(grads)
+
+    @contextmanager
+    def taking(self, take: Take) -> Iterator[None]:
+        """Let `apply` do something else with its gradients, for the code (or the tracing) inside."""
+        usual, self.take = self.take, take
+        try:
+            yield
+        finally:
+            self.take = usual
+
+    def reduce(self, grads: Sequence[Any], add: Callable[[list[Any]], list[Any]] = list) -> list[Any]:
         """Return the gradients of the joint batch; `None` stays `None`, sparse stays sparse.
 
         Every returned tensor depends on all collectives of the step.
+
+        Args:
+            grads: of the samples computed last, not yet weighted with their share.
+            add: adds what this worker has beside these (weighted gradients in, sums out).
         """
-        dense = [(i, g) for i, g in enumerate(grads) if g is not None and not isinstance(g, tf.IndexedSlices)]
-        sparse = [(i, g) for i, g in enumerate(grads) if isinstance(g, tf.IndexedSlices)]
-        wire = [self._to_wire(g * tf.cast(self.share, g.dtype)) for _, g in dense]
+        mine = add(self.weighted(grads))
+        dense = [(i, g) for i, g in enumerate(mine) if g is not None and not isinstance(g, tf.IndexedSlices)]
+        sparse = [(i, g) for i, g in enumerate(mine) if isinstance(g, tf.IndexedSlices)]
+        wire = [self._to_wire(g) for _, g in dense]
         with tf.control_dependencies([*wire, *(g.values for _, g in sparse)]):
             arrived = self.arrived.assign_add(1)
         with tf.control_dependencies([arrived]):
             raised = self.raised.read_value()
-        rows = [self._to_wire(g.values * tf.cast(self.share, g.values.dtype)) for _, g in sparse]
+        rows = [self._to_wire(g.values) for _, g in sparse]
         *summed, seen = _by_dtype(partial(hvd.grouped_allreduce, op=hvd.Sum), [*wire, raised], "elastic.gradients")
         values = _by_dtype(hvd.grouped_allgather, rows, "elastic.sparse.values")
         places = _by_dtype(hvd.grouped_allgather, [g.indices for _, g in sparse], "elastic.sparse.indices")
@@ -83,6 +112,21 @@ class Reduction:
                 result[i] = tf.IndexedSlices(_pinned(value, g.dtype), tf.identity(place), g.dense_shape)
             return result
 
+    def weighted(self, grads: Sequence[Any]) -> list[Any]:
+        """Return gradients times the present share, in their own types; `None` stays `None`."""
+
+        def weigh(tensor: tf.Tensor) -> tf.Tensor:
+            return tensor * tf.cast(self.share, tensor.dtype)
+
+        return [
+            g
+            if g is None
+            else tf.IndexedSlices(weigh(g.values), g.indices, g.dense_shape)
+            if isinstance(g, tf.IndexedSlices)
+            else weigh(g)
+            for g in grads
+        ]
+
     def _to_wire(self, tensor: tf.Tensor) -> tf.Tensor:
         if self.fp16 and tensor.dtype in (tf.float32, tf.float64):
             return tf.cast(tensor, tf.float16)
@@ -90,11 +134,14 @@ class Reduction:
 
 
 def _by_dtype(collective: Callable[..., list[Any]], tensors: Sequence[tf.Tensor], name: str) -> list[Any]:
-    """Run a grouped collective, which takes one dtype, on tensors of any: one group a dtype, in the order given."""
+    """Run a grouped collective, which takes one dtype, on tensors of any: one group a dtype, in the order given.
+
+    Workers may be in different functions at the time (see `step`), so name scopes do not count.
+    """
     result: list[Any] = list(tensors)
     for dtype in dict.fromkeys(t.dtype for t in tensors):
         places = [i for i, t in enumerate(tensors) if t.dtype == dtype]
-        done = collective([tensors[i] for i in places], name=f"{name}.{dtype.name}")
+        done = collective([tensors[i] for i in places], name=f"{name}.{dtype.name}", ignore_name_scope=True)
         for i, tensor in zip(places, done, strict=True):
             result[i] = tensor
     return result
@@ -138,7 +185,7 @@ def distribute(
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         updating = optimizer.inner_optimizer
     _scale_while_applying(updating, reduction)
-    _reduce_before_applying(optimizer, reduction)
+    _take_before_applying(optimizer, reduction)
     return optimizer
 
 
@@ -169,15 +216,17 @@ def _scale_while_applying(optimizer: Any, reduction: Reduction) -> None:
     object.__setattr__(optimizer, "_get_current_learning_rate", rate)
 
 
-def _reduce_before_applying(optimizer: Any, reduction: Reduction) -> None:
+def _take_before_applying(optimizer: Any, reduction: Reduction) -> None:
     plain_apply = optimizer.apply
 
     def apply(grads: Sequence[Any], trainable_variables: Any = None) -> Any:
         if len(grads) == 0:
             return plain_apply(grads, trainable_variables)
-        reduced = reduction.reduce(grads)
-        with tf.control_dependencies([reduction.seen.read_value(), *_tensors(reduced)]):
-            return plain_apply(reduced, trainable_variables)
+        joint = reduction.take(grads, trainable_variables)
+        if joint is None:
+            return None
+        with tf.control_dependencies([reduction.seen.read_value(), *_tensors(joint)]):
+            return plain_apply(joint, trainable_variables)
 
     object.__setattr__(optimizer, "apply", apply)
 

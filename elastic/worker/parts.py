@@ -4,12 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import horovod.tensorflow as hvd
 import keras
 import numpy as np
 
 from elastic.channel import Pulse
 from elastic.config import Config
 from elastic.events import Event
+from elastic.worker import order
 from elastic.worker.audit import AuditLog
 from elastic.worker.callbacks import Callbacks
 from elastic.worker.elements_feed import ElementsFeed
@@ -48,6 +50,20 @@ class Parts:
     draining: Callable[[], str | None]
     next_world: NextWorld
     say: Callable[[str], None]
+
+
+def cut(config: Config, n: int, consumed: int) -> order.Cut:
+    """Cut what is left of an epoch of n samples, for this worker in its present world."""
+    return order.cut(
+        n,
+        consumed,
+        config.batch.total(hvd.size()),
+        hvd.rank(),
+        hvd.size(),
+        config.drop_last,
+        shards=config.shards if config.deterministic else None,
+        micro=config.batch.micro,
+    )
 
 
 def plain_logs(logs: Any) -> dict[str, Any]:

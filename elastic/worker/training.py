@@ -27,10 +27,9 @@ from elastic.events import (
 )
 from elastic.worker import learning_rate, order
 from elastic.worker.collective import broadcast_bytes, dumps, gather_rows, loads, sum_arrays
-from elastic.worker.elements_feed import ElementsFeed
-from elastic.worker.feed import Feed
+from elastic.worker.evaluation import evaluate
 from elastic.worker.optimizer import Signal
-from elastic.worker.parts import Drained, Parts, plain_logs
+from elastic.worker.parts import Drained, Parts, cut, plain_logs
 from elastic.worker.stopwatch import Stopwatch
 from elastic.worker.training_state import Stage, TrainingState
 
@@ -47,7 +46,7 @@ class Training:
         self._begun = False
         self._scale = 1.0
         self._first_step_pending = True
-        self._traced = False
+        self._stepped = False
         self._raised = [0.0] * len(Signal)
         self._progress_at = (0.0, 0)
         self._epoch_began = 0.0
@@ -107,22 +106,24 @@ class Training:
             state.stage = Stage.BEGUN
         self._epoch_began = self._epoch_began or time.monotonic()
         if state.stage is Stage.BEGUN:
-            total = p.config.batch.total(hvd.size())
-            part = order.cut(n, state.at.consumed, total, hvd.rank(), hvd.size(), p.config.drop_last)
+            part = cut(p.config, n, state.at.consumed)
             batches = p.feed.training(part, p.config.seed, epoch)
             with p.feed.named():
                 for step in range(part.steps):
-                    self._step(state, batches, part.total(step))
+                    self._step(state, batches, part.total(step), part.pieces(step))
                     if p.model.stop_training:
                         break
-            state.epoch_logs = self._averaged_metrics("train")
+            p.pulse.enter(Phase.SYNCING)
+            p.steps.join_metrics()
+            p.pulse.enter(Phase.USER)
+            state.epoch_logs = plain_logs(p.model.get_metrics_result())
             state.stage = Stage.TRAINED
             owed = order.owed(n, p.config.batch.total(hvd.size()), p.config.drop_last)
             if p.audit is not None and state.at.consumed == owed:  # not stopped in the middle
                 p.audit.ended(state.at, n, owed)
         logs = dict(state.epoch_logs)
         if p.validation is not None and (epoch + 1) % p.validation_freq == 0:
-            logs |= {f"val_{name}": value for name, value in self._validate(p.validation).items()}
+            logs |= {f"val_{name}": value for name, value in evaluate(p, p.validation, state.at.step).items()}
         p.pulse.enter(Phase.USER)
         p.callbacks.call("on_epoch_end", epoch, logs)
         state.at, state.stage = state.at.after_epoch(), Stage.NEW
@@ -132,14 +133,14 @@ class Training:
         self._commit(state)
         self._share_writers()
 
-    def _step(self, state: TrainingState, batches: Any, samples: int) -> None:
+    def _step(self, state: TrainingState, batches: Any, samples: int, pieces: int) -> None:
         p, index = self._p, state.at.epoch_step
         p.callbacks.call("on_train_batch_begin", index)
         self._scale_learning_rate(state.at.step)
         self._raise_signals(self._signals(state))
-        p.pulse.enter(Phase.STEPPING if self._traced else Phase.COMPILING)
-        logs, seen = p.steps.train(batches)
-        self._traced = True
+        p.pulse.enter(Phase.STEPPING if self._stepped and p.steps.traced(pieces) else Phase.COMPILING)
+        logs, seen = p.steps.train(batches, pieces, state.at.step)
+        self._stepped = True
         state.at = state.at.after_step(samples)
         if p.audit is not None:
             p.audit.done(state.at)
@@ -203,38 +204,6 @@ class Training:
         if scale != self._scale:
             self._p.reduction.scale.assign(scale)
             self._scale = scale
-
-    def _averaged_metrics(self, name: str) -> dict[str, Any]:
-        """Return the metrics over the samples of all workers.
-
-        Keras metrics keep sums (of values, of counts, of confusions), so the sums over all workers
-        give the exact metric of the joint samples.
-        """
-        self._p.pulse.enter(Phase.SYNCING)
-        variables = self._p.model.metrics_variables
-        sums = sum_arrays([v.numpy() for v in variables], f"elastic.metrics.{name}")
-        for variable, total in zip(variables, sums, strict=True):
-            variable.assign(total)
-        self._p.pulse.enter(Phase.USER)
-        return plain_logs(self._p.model.get_metrics_result())
-
-    def _validate(self, feed: Feed | ElementsFeed) -> dict[str, Any]:
-        p, source = self._p, feed.source
-        p.pulse.enter(Phase.VALIDATING)
-        p.model.reset_metrics()
-        p.callbacks.call("on_test_begin")
-        low, high = order.shard(len(source), hvd.rank(), hvd.size())
-        batch = max(1, p.config.batch.total(hvd.size()) // hvd.size())
-        batches = feed.validation(low, high, batch)
-        with feed.named():
-            for i in range(-(-(high - low) // batch)):
-                p.pulse.enter(Phase.VALIDATING)
-                p.callbacks.call("on_test_batch_begin", i)
-                p.steps.validate(batches)
-                p.callbacks.call("on_test_batch_end", i)
-        logs = self._averaged_metrics("validation")
-        p.callbacks.call("on_test_end", logs)
-        return logs
 
     def _commit(self, state: TrainingState) -> None:
         state.commit()

@@ -102,6 +102,11 @@ class TrainingState(KerasState):
         self._emit = emit
         super().__init__(model)
 
+    def variables(self) -> list[Any]:
+        """Return what is synced and written: metrics too, where they are of all workers' samples after each step."""
+        more = self.model.metrics_variables if self._steps.joint_metrics else []
+        return [*super().variables(), *(v.value for v in more)]
+
     def save(self) -> None:
         """Nothing to copy: the live variables are the last completed step."""
 

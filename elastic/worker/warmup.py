@@ -1,11 +1,12 @@
-"""What a standby does before it waits: one real step, without a trace.
+"""What a standby does before it waits: real steps, without a trace.
 
 Importing TensorFlow, tracing the step and Horovod's first init cost seconds; a standby has paid
-them. Everything the step touched is put back: weights, optimizer, metrics, seed generators,
+them. Everything the steps touched is put back: weights, optimizer, metrics, seed generators,
 Python's and NumPy's random states.
 """
 
 import random
+from collections.abc import Iterator
 
 import keras
 import numpy as np
@@ -13,12 +14,14 @@ import tensorflow as tf
 
 from elastic.config import Config
 from elastic.worker import order, world
-from elastic.worker.collective import sum_arrays
 from elastic.worker.elements_feed import ElementsFeed
 from elastic.worker.feed import Feed
 from elastic.worker.optimizer import Reduction
+from elastic.worker.parts import cut
+from elastic.worker.seeds import seed_states
 from elastic.worker.state import assign_all, exchange
 from elastic.worker.step import Steps
+from elastic.worker.validation import Run
 
 
 def warm_up(
@@ -28,21 +31,21 @@ def warm_up(
     feeds: tuple[Feed | ElementsFeed, Feed | ElementsFeed | None],
     config: Config,
 ) -> None:
-    """Do one training and one validation step on the job's first samples, and undo them."""
-    touched = [v.value for v in {id(v): v for v in _variables(model)}.values()]
+    """Do training and validation steps on the job's first samples, and undo them."""
+    touched = list({id(v): v for v in _variables(model)}.values())
     touched += [reduction.share, reduction.seen, reduction.arrived]
     before = [tf.identity(v) for v in touched]
     chances = random.getstate(), np.random.get_state()  # noqa: NPY002 - the user's scripts use it
     training, validation = feeds
-    n = len(training.source)
     world.enter(world.Entry.ALONE, {})
     try:
-        for _ in range(2):  # the second goes the way of every later one
-            steps.train(training.training(order.cut(n, 0, config.batch.total(1), 0, 1), config.seed, 0))
+        for part in _ways(config, len(training.source)):
+            for _ in range(2):  # the second goes the way of every later one
+                steps.train(training.training(part, config.seed, 0), part.pieces(0))
+        steps.join_metrics()
         if validation is not None:
-            steps.validate(validation.validation(0, 1, 1))
+            _validate(steps, validation)
         exchange((0,), touched, b"", "warmup")
-        sum_arrays([v.numpy() for v in model.metrics_variables], "warmup.metrics")
     finally:
         world.leave()
         assign_all(touched, before)
@@ -50,5 +53,25 @@ def warm_up(
         np.random.set_state(chances[1])  # noqa: NPY002
 
 
-def _variables(model: keras.Model) -> list[keras.Variable]:
-    return [*model.variables, *model.optimizer.variables, *model.metrics_variables]
+def _ways(config: Config, n: int) -> Iterator[order.Cut]:
+    """Yield epochs whose first steps are made of as many pieces as steps of this job may be: several, one."""
+    usual = cut(config, n, 0)
+    yield usual
+    if usual.pieces(0) > 1 and config.batch.micro and not config.deterministic:
+        yield order.cut(n, 0, config.batch.micro, 0, 1)
+
+
+def _validate(steps: Steps, feed: Feed | ElementsFeed) -> None:
+    run = Run(0, 0, 1)
+    steps.validation.begin(0)
+    steps.validation.begin_run(run)
+    steps.validation.batch(feed.validation(run.low, run.high, 1))
+    steps.validation.end_run(run)
+    steps.validation.join()
+
+
+def _variables(model: keras.Model) -> list[tf.Variable]:
+    return [
+        *(v.value for v in [*model.variables, *model.optimizer.variables, *model.metrics_variables]),
+        *seed_states(model),
+    ]

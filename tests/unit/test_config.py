@@ -61,6 +61,11 @@ def test_a_step_has_the_batch_of_all_workers(batch: Batch, size: int, total: int
     assert batch.total(size) == total
 
 
+def test_pieces_may_be_limited_whatever_the_batch(job: Callable[[str], Path]) -> None:
+    assert load(job(MINIMAL), ["batch.micro=8"]).batch == Batch(per_worker=32, micro=8)
+    assert load(job(MINIMAL + "batch: {global: 64}\n"), ["batch.micro=8"]).batch == Batch(global_=64, micro=8)
+
+
 def test_training_starts_with_as_many_workers_as_may_be(job: Callable[[str], Path]) -> None:
     assert load(job(MINIMAL + "workers: {min: 1, max: 6}\n")).workers.first == 6
 
@@ -246,6 +251,12 @@ def test_a_number_in_scientific_notation_is_a_number(job: Callable[[str], Path],
         ({"batch": 32}, {"batch": {"global": 64}}, {"batch": {"global": 64}}),
         ({"batch": {"global": 64}}, {"batch": {"per_worker": 8}}, {"batch": {"per_worker": 8}}),
         ({"batch": {"global": 64}}, {"batch": 8}, {"batch": 8}),
+        (
+            {"batch": {"global": 64, "micro": 8}},
+            {"batch": {"per_worker": 16}},
+            {"batch": {"per_worker": 16, "micro": 8}},
+        ),
+        ({"batch": 32}, {"batch": {"micro": 8}}, {"batch": {"per_worker": 32, "micro": 8}}),
         ({"hosts": ["a"]}, {"hosts": ["b"]}, {"hosts": ["b"]}),
     ],
 )
