@@ -28,9 +28,9 @@ def measure(model: str, pairs: int) -> dict[str, Any]:
     written = [r for r in facts if r.event == "CheckpointWritten"]
     return {
         "steps_per_s": spread([p.ours.steps_per_s for p in found]),
-        "stock_steps_per_s": spread([p.stock.steps_per_s for p in found]),
-        "throughput_of_stock": spread([p.ours.steps_per_s / p.stock.steps_per_s for p in found]),
-        "worker_cpu_of_stock": spread([p.ours.workers_s / p.stock.workers_s for p in found]),
+        "stock_steps_per_s": spread([p.other.steps_per_s for p in found]),
+        "throughput_of_stock": spread([p.ours.steps_per_s / p.other.steps_per_s for p in found]),
+        "worker_cpu_of_stock": spread([p.ours.workers_s / p.other.workers_s for p in found]),
         "checkpoints": len(written),
         "checkpoint_blocks_s": spread([float(r.get("blocked_s")) for r in written]),
         "checkpoint_takes_s": spread([float(r.get("took_s")) for r in written]),

@@ -8,7 +8,8 @@ begin and end with a step. Our time-outs are raised, as a stopped worker is not 
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,10 +36,10 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two windows, one right after the other."""
+    """Two windows, one right after the other: ours, and that of what it is compared with."""
 
     ours: Window
-    stock: Window
+    other: Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Side:
 def measure(
     folder: Path, pairs: int, *, model: str = "cnn", window_s: float = WINDOW_S, sets: tuple[str, ...] = ()
 ) -> list[Pair]:
-    """Run both jobs and return so many pairs of windows.
+    """Run our job and static stock Horovod and return so many pairs of windows.
 
     Args:
         folder: for their files.
@@ -67,28 +68,40 @@ def measure(
         sets: further settings of ours.
     """
     theirs = stock.start(folder / "stock", "localhost:2", elastic=False, model=model)
-    own = None
     try:
         theirs.wait_steps(2 * SETTLED)
-        stock_side = Side(theirs.process.pid, tuple(p.pid for p in theirs.workers()), lambda: _last_step(theirs))
-        stock_side.send(signal.SIGSTOP)
-        own = faults.start(folder / "ours", "localhost:2", *PATIENT, *sets, model=model)
-        own.wait(lambda r: r.event == "StandbyReady")
-        own.wait_step(SETTLED)
-        workers = (own.pid_of(0), own.pid_of(1))
-        pulse = jobs.pulse_of(workers[0])
-        side = Side(own.process.pid, workers, lambda: pulse.read().step)
+        side = Side(theirs.process.pid, tuple(p.pid for p in theirs.workers()), lambda: _last_step(theirs))
         side.send(signal.SIGSTOP)
-        sides, found = {"ours": side, "stock": stock_side}, []
-        for number in range(pairs):
-            windows = {name: _window(sides[name], window_s) for name in in_turn("ours", "stock", number)}
-            found.append(Pair(**windows))
-        side.send(signal.SIGCONT)
-        return found
+        with ours(folder / "ours", model, *sets) as own:
+            return take_turns(own, side, pairs, window_s)
     finally:
         theirs.close()
-        if own is not None:
-            own.close()
+
+
+@contextmanager
+def ours(folder: Path, model: str, *sets: str) -> Iterator[Side]:
+    """Run a job of ours with a warm pool; it is stopped when it has come into its stride."""
+    job = faults.start(folder, "localhost:2", *PATIENT, *sets, model=model)
+    try:
+        job.wait(lambda r: r.event == "StandbyReady")
+        job.wait_step(SETTLED)
+        workers = (job.pid_of(0), job.pid_of(1))
+        pulse = jobs.pulse_of(workers[0])
+        side = Side(job.process.pid, workers, lambda: pulse.read().step)
+        side.send(signal.SIGSTOP)
+        yield side
+        side.send(signal.SIGCONT)
+    finally:
+        job.close()
+
+
+def take_turns(own: Side, other: Side, pairs: int, window_s: float) -> list[Pair]:
+    """Let two stopped jobs train in turn; return so many pairs of windows."""
+    sides, found = {"ours": own, "other": other}, []
+    for number in range(pairs):
+        windows = {name: _window(sides[name], window_s) for name in in_turn("ours", "other", number)}
+        found.append(Pair(**windows))
+    return found
 
 
 def in_turn(a: str, b: str, number: int) -> tuple[str, str]:

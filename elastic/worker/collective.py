@@ -71,12 +71,18 @@ def broadcast_bytes(data: bytes, size: int, root: int, name: str) -> bytes:
     return bytes(hvd.broadcast(tf.constant(mine), root, name=f"elastic.{name}").numpy().data)
 
 
-def sum_arrays(arrays: Sequence[Any], name: str) -> list[np.ndarray[Any, Any]]:
-    """Return the element-wise sums over all ranks, as numpy arrays, in one collective."""
-    tensors = [tf.convert_to_tensor(a) for a in arrays]
-    if not tensors:
+def sum_arrays(arrays: Sequence[NDArray[Any]], name: str) -> list[NDArray[Any]]:
+    """Return the element-wise sums over all ranks, in one collective.
+
+    All are summed as float64, which holds single precision and counts up to 2^53, and returned in
+    their own types.
+    """
+    if not arrays:
         return []
-    return [t.numpy() for t in hvd.grouped_allreduce(tensors, op=hvd.Sum, name=name)]
+    flat = np.concatenate([np.asarray(a, np.float64).ravel() for a in arrays])
+    total = hvd.allreduce(tf.constant(flat), op=hvd.Sum, name=name).numpy()
+    parts = np.split(total, np.cumsum([a.size for a in arrays])[:-1])
+    return [part.reshape(a.shape).astype(a.dtype) for part, a in zip(parts, arrays, strict=True)]
 
 
 def dumps(value: Any) -> bytes:

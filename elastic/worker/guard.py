@@ -29,6 +29,7 @@ class StepGuard:
         trained = {id(v) for v in model.trainable_variables}
         rest = [v.value for v in [*model.variables, *model.metrics_variables] if id(v) not in trained]
         self._candidates = list({id(v): v for v in [*rest, *seed_states(model)]}.values())
+        self._of_metrics = {id(v.value) for v in model.metrics_variables}
         self._live: list[tf.Variable] = []
         self._kept: list[tf.Variable] = []
 
@@ -51,6 +52,11 @@ class StepGuard:
     def pairs(self) -> list[tuple[tf.Variable, tf.Variable]]:
         """What is kept: each variable and its copy."""
         return list(zip(self._live, self._kept, strict=True))
+
+    @property
+    def statistics(self) -> list[tf.Variable]:
+        """Those of the kept that are floats of layers: what BatchNorm and its like have seen."""
+        return [v for v in self._live if v.dtype.is_floating and id(v) not in self._of_metrics]
 
     @property
     def watching(self) -> bool:

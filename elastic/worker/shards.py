@@ -121,7 +121,7 @@ class ShardSteps(Steps):
         self._moves.refuse(differing.numpy())
         return logs, seen
 
-    def join_metrics(self) -> None:
+    def join(self) -> None:
         """Do nothing: after each step, metrics are those of all workers' samples."""
 
     def _begin_step(self) -> None:

@@ -9,17 +9,19 @@ is what the optimizer's `apply` does (see `optimizer`).
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import horovod.tensorflow as hvd
 import keras
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
 from elastic.errors import ConfigError
+from elastic.worker.collective import sum_arrays
 from elastic.worker.feed import Piece
 from elastic.worker.guard import StepGuard
 from elastic.worker.held import Held
 from elastic.worker.optimizer import Reduction, Take
-from elastic.worker.validation import Validation, join_metrics
+from elastic.worker.validation import Validation
 
 Fed = Callable[[NDArray[np.int64]], None]
 
@@ -35,7 +37,7 @@ class Steps:
     Attributes:
         validation: the same for validation.
         joint_metrics: whether the model's metrics are those of all workers' samples after each step,
-            and not of this worker's alone until `join_metrics`.
+            and not of this worker's alone until `join`.
     """
 
     joint_metrics = False
@@ -101,9 +103,17 @@ class Steps:
             self._guard.put_back()
             self._inside = False
 
-    def join_metrics(self) -> None:
-        """Make the model's metrics those of an epoch's steps over all workers."""
-        join_metrics(self._model, "train")
+    def join(self) -> None:
+        """Make equal on all workers what the forward passes of an epoch moved apart, in one collective.
+
+        Metrics become those of all workers' samples: Keras keeps sums, which are added. Statistics of
+        layers (BatchNorm) become the workers' mean. Seeds stay, each worker draws its own numbers.
+        """
+        metrics = [v.value for v in self._model.metrics_variables]
+        statistics = self._guard.statistics
+        mine = [v.numpy() for v in metrics] + [v.numpy().astype(np.float64) / hvd.size() for v in statistics]
+        for variable, total in zip([*metrics, *statistics], sum_arrays(mine, "elastic.epoch"), strict=True):
+            variable.assign(total.astype(variable.dtype.as_numpy_dtype))
 
     def _in_pieces(self, iterator: Iterator[Any], pieces: int) -> Any:
         if not self._held.sums and not self._model.run_eagerly:

@@ -114,7 +114,7 @@ class Training:
                     if p.model.stop_training:
                         break
             p.pulse.enter(Phase.SYNCING)
-            p.steps.join_metrics()
+            p.steps.join()
             p.pulse.enter(Phase.USER)
             state.epoch_logs = plain_logs(p.model.get_metrics_result())
             state.stage = Stage.TRAINED

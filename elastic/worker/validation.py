@@ -56,21 +56,15 @@ class Validation:
         """End a run, after its last batch."""
 
     def join(self) -> None:
-        """Make the model's metrics those of all workers' samples."""
-        join_metrics(self._model, "validation")
+        """Make the model's metrics those of all workers' samples.
+
+        Keras metrics keep sums (of values, of counts, of confusions), so the sums over all workers
+        give the exact metric of the joint samples.
+        """
+        sums = sum_arrays([v.numpy() for v in self._model.metrics_variables], "elastic.metrics.validation")
+        for variable, total in zip(self._model.metrics_variables, sums, strict=True):
+            variable.assign(total)
 
     def _on(self, iterator: Iterator[Any]) -> None:
         samples, _ = next(iterator)
         self._model.test_step(samples)
-
-
-def join_metrics(model: keras.Model, name: str) -> None:
-    """Make a model's metrics those over the samples of all workers, in one collective.
-
-    Keras metrics keep sums (of values, of counts, of confusions), so the sums over all workers give
-    the exact metric of the joint samples.
-    """
-    variables = model.metrics_variables
-    sums = sum_arrays([v.numpy() for v in variables], f"elastic.metrics.{name}")
-    for variable, total in zip(variables, sums, strict=True):
-        variable.assign(total)

@@ -42,7 +42,7 @@ def warm_up(
         for part in _ways(config, len(training.source)):
             for _ in range(2):  # the second goes the way of every later one
                 steps.train(training.training(part, config.seed, 0), part.pieces(0))
-        steps.join_metrics()
+        steps.join()
         if validation is not None:
             _validate(steps, validation)
         exchange((0,), touched, b"", "warmup")
