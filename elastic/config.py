@@ -282,7 +282,7 @@ class Config(Section):
     @classmethod
     def _short_batch(cls, value: Any) -> Any:
         if isinstance(value, dict) and set(value) == {"micro"}:
-            return {"per_worker": cls.model_fields["batch"].default.per_worker, **value}  # a script says the rest
+            return {"global": cls.model_fields["batch"].default.global_, **value}
         return {"per_worker": value} if isinstance(value, int) else value
 
     @model_validator(mode="after")

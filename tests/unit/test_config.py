@@ -62,8 +62,25 @@ def test_a_step_has_the_batch_of_all_workers(batch: Batch, size: int, total: int
 
 
 def test_pieces_may_be_limited_whatever_the_batch(job: Callable[[str], Path]) -> None:
-    assert load(job(MINIMAL), ["batch.micro=8"]).batch == Batch(per_worker=32, micro=8)
+    assert load(job(MINIMAL), ["batch.micro=8"]).batch == Batch(global_=256, micro=8)
     assert load(job(MINIMAL + "batch: {global: 64}\n"), ["batch.micro=8"]).batch == Batch(global_=64, micro=8)
+
+
+@pytest.mark.parametrize(
+    ("sets", "expected"),
+    [
+        (["batch.per_worker=8"], "batch.global, as the samples of a step must not depend on the number of workers"),
+        (["learning_rate.scale=linear"], "learning_rate.scale 'none' instead of 'linear'"),
+        (["compression=fp16"], "compression 'none' instead of 'fp16'"),
+        (["shards=2", "workers.max=3"], "shards of at least workers.max, found 2 for 3 workers"),
+    ],
+)
+def test_deterministic_mode_says_what_it_needs(job: Callable[[str], Path], sets: list[str], expected: str) -> None:
+    assert load(job(MINIMAL), ["deterministic=true"]).deterministic
+    assert load(job(MINIMAL), sets).deterministic is False
+    with pytest.raises(ConfigError) as caught:
+        load(job(MINIMAL), ["deterministic=true", *sets])
+    assert expected in str(caught.value)
 
 
 def test_training_starts_with_as_many_workers_as_may_be(job: Callable[[str], Path]) -> None:

@@ -269,6 +269,6 @@ def test_steps_are_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
             return super().train_step(data)
 
     bench = Bench(network(kind=Traced)).train(5)
-    assert len(traces) == 2 + 1  # all pieces but the last, the last; the short step at the end fits in pieces too
+    assert len(traces) == 2  # all pieces but the last, the last; the short step at the end fits in pieces too
     bench.train(epochs=1)
-    assert len(traces) == 2 + 1
+    assert len(traces) == 2
