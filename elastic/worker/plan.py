@@ -9,7 +9,7 @@ from elastic.worker.order import Cut
 
 
 class Place(NamedTuple):
-    """Where a piece is, and what it is of its step; all scalars.
+    """Where a piece is, and what it is of its step; all scalars, or one of each a piece.
 
     Attributes:
         low, high: int64, its positions [low, high) of the epoch's order.
@@ -64,19 +64,22 @@ class Plan:
         return self._samples.read_value()
 
     def has(self, number: tf.Tensor) -> tf.Tensor:
-        """Tell whether there is a piece of this number."""
+        """Tell whether there is a piece of this number (or, of several numbers, for each)."""
         return (number >= 0) & (number < self._numbers.read_value()[4])
 
     def place(self, number: tf.Tensor) -> Place:
-        """Return where the piece of this number is; of one that is not there, what the first would be."""
+        """Return where the piece of this number is; of one that is not there, what the first would be.
+
+        Of several numbers, int64 [k], each field is [k].
+        """
         start, batch, full, per_step, end = tf.unstack(self._numbers.read_value())
         number = tf.where((number >= 0) & (number < end), number, tf.zeros_like(number))
         step = tf.minimum(number // per_step, full)
         row = number - step * per_step
         first = tf.equal(row, 0)
-        row += tf.where(step == full, per_step, tf.zeros_like(per_step))
-        low, high, shard = tf.unstack(self._runs.read_value()[row])
-        at, share = start + step * batch, self._shares.read_value()[row]
+        row += tf.where(tf.equal(step, full), per_step, tf.zeros_like(per_step))
+        low, high, shard = tf.unstack(tf.gather(self._runs.read_value(), row), num=3, axis=-1)
+        at, share = start + step * batch, tf.gather(self._shares.read_value(), row)
         return Place(at + low, at + high, share, tf.cast(shard, tf.int32), first)
 
     def number(self, position: tf.Tensor) -> tf.Tensor:
