@@ -111,15 +111,13 @@ class ShardSteps(Steps):
         place = tf.constant(step, tf.int64)
         if self._moves is None:
             self._piece.get_concrete_function(iterator, place)  # what there is to keep is known from here on
-        self._done = int(self._reduction.arrived.numpy())
         self._inside = True
         self._begin()
-        logs, differing = self._join(self._compute(iterator, pieces, place), place)
-        seen = self._reduction.seen.numpy()
-        self._inside = False
+        logs, differing, seen, arrived = self._join(self._compute(iterator, pieces, place), place)
+        self._inside, self._done = False, int(arrived)
         self._traced.add(True)
         self._moves.refuse(differing.numpy())
-        return logs, seen
+        return logs, seen.numpy()
 
     def join(self) -> None:
         """Do nothing: after each step, metrics are those of all workers' samples."""
@@ -139,7 +137,7 @@ class ShardSteps(Steps):
             found[key] = self._plus(found[key], new) if key in found else new
         return list(found.values())
 
-    def _join(self, mine: Sequence[Contribution], step: tf.Tensor) -> tuple[Any, tf.Tensor]:
+    def _join(self, mine: Sequence[Contribution], step: tf.Tensor) -> tuple[Any, ...]:
         width = len(self._shapes) + 2 * self._moves.alike_size
         largest = np.max([np.full(width, -np.inf), *(m.largest.numpy() for m in mine)], axis=0)
         agreed = self._agree(tf.constant(largest))
@@ -208,7 +206,7 @@ class ShardSteps(Steps):
         whole = fixed_point.to_integers(terms, agreed[: len(terms)], self._shards)
         return whole if total is None else [a + b for a, b in zip(total, whole, strict=True)]
 
-    def _finish_step(self, mine: list[Any], agreed: tf.Tensor, step: tf.Tensor) -> tuple[Any, tf.Tensor]:
+    def _finish_step(self, mine: list[Any], agreed: tf.Tensor, step: tf.Tensor) -> tuple[Any, ...]:
         """Add up what all workers have; only then change anything."""
         raised = tf.cast(tf.round(self._reduction.raised), tf.int64)
         sums = _SUM([*mine, raised], name="elastic.shards.sums")
@@ -221,7 +219,7 @@ class ShardSteps(Steps):
             differing = self._moves.carry_out(joint[gradients:], most, -negative)
             self._seeds.set(step + 1, self._shards, 0)
             self._apply(joint[:gradients])
-            return self._model.get_metrics_result(), differing
+            return self._model.get_metrics_result(), differing, *self._exchanged()
 
     def _apply(self, joint: Sequence[tf.Tensor]) -> None:
         given, variables = self._applied

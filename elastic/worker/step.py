@@ -49,7 +49,7 @@ class Steps:
         self._guard = StepGuard(model)
         self._held = Held()
         self._inside = False
-        self._done = 0
+        self._done = int(reduction.arrived.numpy())
         self.validation = Validation(model)
         if model.run_eagerly:
             self._guard.watch()
@@ -87,21 +87,21 @@ class Steps:
         Raises:
             HorovodInternalError: when a peer is gone; the model is then as before the step.
         """
-        self._done = int(self._reduction.arrived.numpy())
         self._inside = True
-        logs = self._whole(iterator) if pieces == 1 else self._in_pieces(iterator, pieces)
-        seen = self._reduction.seen.numpy()
-        self._inside = False
+        logs, share, seen, arrived = self._whole(iterator) if pieces == 1 else self._in_pieces(iterator, pieces)
+        if not share:
+            self._guard.put_back()  # a stand-in sample leaves no trace
+        self._inside, self._done = False, int(arrived)
         self._traced.add(pieces > 1)
         if self._outgrown:
             self._compile()
-        return logs, seen
+        return logs, seen.numpy()
 
     def take_back(self) -> None:
         """Undo the forward pass of a step that failed in its collective; else do nothing."""
         if self._inside:
             self._guard.put_back()
-            self._inside = False
+            self._inside, self._done = False, int(self._reduction.arrived.numpy())
 
     def join(self) -> None:
         """Make equal on all workers what the forward passes of an epoch moved apart, in one collective.
@@ -115,7 +115,7 @@ class Steps:
         for variable, total in zip([*metrics, *statistics], sum_arrays(mine, "elastic.epoch"), strict=True):
             variable.assign(total.astype(variable.dtype.as_numpy_dtype))
 
-    def _in_pieces(self, iterator: Iterator[Any], pieces: int) -> Any:
+    def _in_pieces(self, iterator: Iterator[Any], pieces: int) -> tuple[Any, ...]:
         if not self._held.sums and not self._model.run_eagerly:
             self._part.get_concrete_function(iterator)  # what there is to keep and to hold is known from here on
         self._begin()
@@ -127,13 +127,13 @@ class Steps:
         self._guard.keep()
         self._held.clear()
 
-    def _whole_on(self, iterator: Iterator[Any]) -> Any:
+    def _whole_on(self, iterator: Iterator[Any]) -> tuple[Any, ...]:
+        """Do a step of one piece; return its logs, its share of the step, and what `_exchanged` does."""
         samples, piece, told = self._next(iterator)
         step = self._seen(self._model.train_step, samples)
         with tf.control_dependencies([*self._guard.keep(), *told]):
             logs = step(samples)
-        tf.cond(piece.share > 0.0, lambda: None, self._guard.put_back)  # a stand-in sample leaves no trace
-        return logs
+        return logs, piece.share, *self._exchanged()
 
     def _part_on(self, iterator: Iterator[Any]) -> None:
         samples, _, told = self._next(iterator)
@@ -141,11 +141,12 @@ class Steps:
         with tf.control_dependencies(told):
             step(samples)
 
-    def _last_on(self, iterator: Iterator[Any]) -> Any:
-        samples, _, told = self._next(iterator)
+    def _last_on(self, iterator: Iterator[Any]) -> tuple[Any, ...]:
+        samples, piece, told = self._next(iterator)
         step = self._step_with(self._reduce_all, samples)
         with tf.control_dependencies(told):
-            return step(samples)
+            logs = step(samples)
+        return logs, piece.share, *self._exchanged()
 
     def _hold(self, grads: Sequence[Any], variables: Any) -> None:
         self._held.add(self._reduction.weighted(grads), variables)
@@ -158,6 +159,13 @@ class Steps:
         samples, piece = next(iterator)
         self._reduction.share.assign(piece.share)
         return samples, piece, self._tell(piece)
+
+    def _exchanged(self) -> tuple[Any, Any]:
+        """Return the signals of all workers and how often gradients were ready, once the step is done.
+
+        Ops of a compiled function cost less than reads of variables outside of it.
+        """
+        return self._reduction.seen.read_value(), self._reduction.arrived.read_value()
 
     def _tell(self, piece: Piece) -> list[Any]:
         fed = self._fed

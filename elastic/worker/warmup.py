@@ -33,7 +33,7 @@ def warm_up(
 ) -> None:
     """Do training and validation steps on the job's first samples, and undo them."""
     touched = list({id(v): v for v in _variables(model)}.values())
-    touched += [reduction.share, reduction.seen, reduction.arrived]
+    touched += [reduction.share, reduction.seen]
     before = [tf.identity(v) for v in touched]
     chances = random.getstate(), np.random.get_state()  # noqa: NPY002 - the user's scripts use it
     training, validation = feeds
