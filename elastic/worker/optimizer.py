@@ -44,6 +44,7 @@ class Reduction:
         seen: their sums over all workers, from the last completed step.
         scale: what the optimizer's learning rate is multiplied by.
         arrived: how often this worker's gradients were ready and the wait for the others began.
+        arrived_at: when that was last, in seconds since 1970; on a GPU, when their last op was dispatched.
         fp16: send gradients as half precision.
     """
 
@@ -56,6 +57,7 @@ class Reduction:
     arrived: tf.Variable = field(
         default_factory=lambda: tf.Variable(0, dtype=tf.int64, trainable=False, name="arrived")
     )
+    arrived_at: tf.Variable = field(default_factory=lambda: _on_cpu(0.0, "arrived_at"))
     seen: tf.Variable = field(default_factory=lambda: tf.Variable([0.0] * len(Signal), trainable=False, name="seen"))
 
     def reduce(self, grads: Sequence[Any]) -> list[Any]:
@@ -68,7 +70,9 @@ class Reduction:
         wire = [self._to_wire(g * tf.cast(self.share, g.dtype)) for _, g in dense]
         with tf.control_dependencies([*wire, *(g.values for _, g in sparse)]):
             arrived = self.arrived.assign_add(1)
-        with tf.control_dependencies([arrived]):
+            with tf.device("/CPU:0"):
+                at = self.arrived_at.assign(tf.timestamp())
+        with tf.control_dependencies([arrived, at]):
             raised = self.raised.read_value()
         rows = [self._to_wire(g.values * tf.cast(self.share, g.values.dtype)) for _, g in sparse]
         *summed, seen = _by_dtype(partial(hvd.grouped_allreduce, op=hvd.Sum), [*wire, raised], "elastic.gradients")
@@ -87,6 +91,11 @@ class Reduction:
         if self.fp16 and tensor.dtype in (tf.float32, tf.float64):
             return tf.cast(tensor, tf.float16)
         return tf.cast(tensor, tf.float32) if tensor.dtype == tf.bfloat16 else tensor
+
+
+def _on_cpu(value: float, name: str) -> tf.Variable:
+    with tf.device("/CPU:0"):
+        return tf.Variable(value, dtype=tf.float64, trainable=False, name=name)
 
 
 def _by_dtype(collective: Callable[..., list[Any]], tensors: Sequence[tf.Tensor], name: str) -> list[Any]:

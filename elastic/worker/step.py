@@ -1,5 +1,6 @@
 """One training step and one validation step as compiled functions of an iterator."""
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from elastic.worker.feed import Piece
 from elastic.worker.guard import StepGuard
 from elastic.worker.optimizer import Reduction
+from elastic.worker.own_time import OwnTime
 
 Fed = Callable[[NDArray[np.int64]], None]
 
@@ -29,6 +31,7 @@ class Steps:
         self._reduction = reduction
         self._fed = fed
         self._guard = StepGuard(model)
+        self.own = OwnTime()
 
         def wrap(step: Callable[..., Any]) -> Callable[..., Any]:
             if model.run_eagerly:
@@ -55,6 +58,7 @@ class Steps:
         logs = self._train(iterator)
         seen = self._reduction.seen.numpy()
         self._inside = False
+        self.own.step(float(self._reduction.arrived_at.numpy()), time.time())
         return logs, seen
 
     def take_back(self) -> None:
