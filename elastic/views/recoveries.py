@@ -96,7 +96,9 @@ def _words(pause: Pause, causes: Sequence[Record], before: Sequence[Record], rec
         what = _without_loss(_cause(causes), pause, before)
         outcome = f"training went on after {took}" if pause.world else "not over yet"
     else:
-        what = " and ".join(_fate(r) for r in lost)
+        fates = [_fate(r) for r in lost]
+        times = {fate: fates.count(fate) for fate in fates}
+        what = " and ".join(fate if n == 1 else f"{fate} ({n} times)" for fate, n in times.items())
         outcome = _outcome(lost, pause, records, took)
     redone = f"; {pause.redone} step{'' if pause.redone == 1 else 's'} done again" if pause.world else ""
     return f"{what}; {outcome}{redone}"

@@ -121,3 +121,11 @@ def test_each_interruption_is_told_once() -> None:
     found = recoveries(more)
     assert [r.words.partition(" was")[0] for r in found] == ["rank 1 on h", "rank 0 on h"]
     assert [r.generation for r in found] == [2, 3]
+
+
+def test_a_slot_that_loses_two_workers_in_one_recovery_is_named_once() -> None:
+    again = [
+        fact(t, "WorkerLost", 1, 1, worker_pid=201, cause="crash", summary="killed by SIGKILL") for t in (10.2, 10.3)
+    ]
+    (found,) = recoveries(sorted([*HEALED, *again], key=lambda r: r.time))
+    assert found.words.startswith("rank 1 on h was killed by SIGKILL (3 times); replaced ")
