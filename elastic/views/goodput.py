@@ -11,8 +11,10 @@ Goodput is useful / (all but off): never above 1, as every moment counts once. A
 world is useful as long as nothing says otherwise, so that of a run that goes on may still go down a little.
 """
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, islice
 
 from elastic.events import Record
 from elastic.views.pauses import Pause, Phase, pauses
@@ -61,7 +63,7 @@ def goodput(total: dict[Phase, float]) -> float:
 
 
 def _all(records: Sequence[Record], waits: Sequence[Pause], last: float) -> Iterator[Stretch]:
-    offs, saves = list(_offs(records)), list(_saves(records))
+    offs, saves = _Parts.of(_offs(records)), _Parts.of(_saves(records))
     reached = 0
     for number, pause in enumerate(waits):
         for phase, begin, end in pause.phases():
@@ -90,11 +92,26 @@ def _reached_at(points: Sequence[tuple[float, int]], pause: Pause, goal: int, un
     return until
 
 
-def _with(phase: Phase, inside: Sequence[tuple[float, float]], stretch: Stretch) -> Iterator[Stretch]:
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Times from a begin to an end, by their begin; `ended` is the latest end so far, so that it only grows."""
+
+    times: list[tuple[float, float]]
+    ended: list[float]
+
+    @classmethod
+    def of(cls, found: Iterable[tuple[float, float]]) -> "_Parts":
+        times = sorted(found)
+        return cls(times, list(accumulate((end for _, end in times), max)))
+
+
+def _with(phase: Phase, inside: _Parts, stretch: Stretch) -> Iterator[Stretch]:
     """Yield a stretch, the parts of it that lie `inside` given to another phase."""
     at = stretch.begin
-    for begin, end in inside:
-        if end <= at or begin >= stretch.end:
+    for begin, end in islice(inside.times, bisect_right(inside.ended, at), None):
+        if begin >= stretch.end:
+            break
+        if end <= at:
             continue
         begin, end = max(at, begin), min(stretch.end, end)  # noqa: PLW2901 - cut to the stretch
         yield Stretch(stretch.phase, at, begin)

@@ -107,10 +107,11 @@ def _pauses(records: Sequence[Record]) -> Iterator[Pause]:
         if firsts:
             pause = _closed(records, part, firsts, resumed, progress, reached)
             yield pause
-            resumed = pause.end
-        progress = max((r.time for r in part if r.event in PROGRESS), default=progress)
+            resumed = progress = pause.end
+        if progress is not None:  # training has begun
+            progress = max((progress, *(r.time for r in part if r.event in PROGRESS)))
         reached = max((reached, *(int(r.get("step", 0)) for r in part if r.event in PROGRESS | {"CollectiveFailed"})))
-    last = _open(records, max(resumed, progress) if progress is not None else None)
+    last = _open(records, progress)
     if last is not None:
         yield last
 
@@ -126,7 +127,7 @@ def _closed(
     end = max(resumed, *(r.time for r in firsts))
     floor = resumed if progress is None else max(resumed, progress)
     stood = [r.time - float(r.get("pause_s")) for r in firsts if float(r.get("pause_s")) > 0.0]
-    begin = min(max(min(stood, default=floor), floor), end)
+    begin = min(max(min(stood, default=floor), floor), end) if progress is not None else floor
     since = within(records, begin if progress is None else max(resumed, begin - SKEW_S), end)
     met = members(part)
     up = max((r.time - sum(r.get("phases_s", {}).values()) for r in met), default=begin)

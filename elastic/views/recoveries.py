@@ -1,6 +1,6 @@
 """What each interruption was and how it went: the pauses of a run in plain words."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from elastic.events import Record
@@ -50,6 +50,7 @@ def recoveries(records: Sequence[Record]) -> tuple[Recovery, ...]:
 
 def _recoveries(records: Sequence[Record]) -> Iterator[Recovery]:
     before: tuple[Record, ...] = ()
+    sources = {int(r.get("worker_pid", 0)): str(r.get("source")) for r in records if r.event == "WorkerStarted"}
     for pause in pauses(records):
         causes = [c for c in pause.causes if c.event != "JobStarted" or c.get("restarts") or before]
         if before and (pause.world or any(c.event in LOST | {"CollectiveFailed"} for c in causes)):
@@ -62,7 +63,7 @@ def _recoveries(records: Sequence[Record]) -> Iterator[Recovery]:
                 end=pause.end,
                 over=bool(pause.world),
                 cause=_cause(causes),
-                words=_words(pause, causes, before, records),
+                words=_words(pause, causes, before, sources),
                 generation=pause.generation,
                 size_before=_size(before),
                 size_after=_size(pause.world) if after else 0,
@@ -89,7 +90,7 @@ def _cause(causes: Sequence[Record]) -> str:
     return "peer gone" if any(c.event == "CollectiveFailed" for c in causes) else "hosts changed"
 
 
-def _words(pause: Pause, causes: Sequence[Record], before: Sequence[Record], records: Sequence[Record]) -> str:
+def _words(pause: Pause, causes: Sequence[Record], before: Sequence[Record], sources: Mapping[int, str]) -> str:
     lost = _lost(causes)
     took = f"{pause.took_s:.2f} s"
     if not lost:
@@ -99,7 +100,7 @@ def _words(pause: Pause, causes: Sequence[Record], before: Sequence[Record], rec
         fates = [_fate(r) for r in lost]
         times = {fate: fates.count(fate) for fate in fates}
         what = " and ".join(fate if n == 1 else f"{fate} ({n} times)" for fate, n in times.items())
-        outcome = _outcome(lost, pause, records, took)
+        outcome = _outcome(lost, pause, sources, took)
     redone = f"; {pause.redone} step{'' if pause.redone == 1 else 's'} done again" if pause.world else ""
     return f"{what}; {outcome}{redone}"
 
@@ -125,7 +126,7 @@ def _without_loss(cause: str, pause: Pause, before: Sequence[Record]) -> str:
     return f"hosts changed: {workers(abs(new - old))} {'joined' if new > old else 'left'}"
 
 
-def _outcome(lost: Sequence[Record], pause: Pause, records: Sequence[Record], took: str) -> str:
+def _outcome(lost: Sequence[Record], pause: Pause, sources: Mapping[int, str], took: str) -> str:
     if not pause.world:
         return "not over yet"
     slots = {(r.host, r.slot) for r in lost}
@@ -133,8 +134,7 @@ def _outcome(lost: Sequence[Record], pause: Pause, records: Sequence[Record], to
     if not back:
         return f"{workers(_size(pause.world))} went on after {took}"
     pids = {r.pid for r in pause.world if (r.host, r.slot) in back}
-    starts = [r for r in records if r.event == "WorkerStarted" and r.get("worker_pid") in pids]
-    standby = bool(starts) and all(r.get("source") == "standby" for r in starts)
+    standby = all(sources.get(pid) == "standby" for pid in pids)
     return f"replaced {'from standby' if standby else 'by a new process'} in {took}"
 
 

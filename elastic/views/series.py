@@ -1,6 +1,7 @@
 """What can be drawn against time or samples: pure folds over a run's records."""
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
 from elastic.events import Record
@@ -14,11 +15,12 @@ def throughput(records: Sequence[Record], waits: Sequence[Pause]) -> Points:
     """Return samples per second against seconds since 1970; nothing while training stands still."""
     told = [(r.time, float(r.get("samples_per_s", 0.0))) for r in records if r.event == "Progressed"]
     points: Points = []
+    at = 0
     for pause in waits:
-        points += [p for p in told if p[0] <= pause.begin]
-        points += [(pause.begin, 0.0), (pause.end, 0.0)]
-        told = [p for p in told if p[0] > pause.end]
-    return points + told
+        until = bisect_right(told, pause.begin, lo=at, key=lambda p: p[0])
+        points += [*told[at:until], (pause.begin, 0.0), (pause.end, 0.0)]
+        at = bisect_right(told, pause.end, lo=until, key=lambda p: p[0])
+    return points + told[at:]
 
 
 def world_size(waits: Sequence[Pause], last: float) -> Points:

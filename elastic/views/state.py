@@ -1,5 +1,6 @@
 """How a run stands: a pure fold over its facts, its slots' heartbeats and the time."""
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -8,7 +9,7 @@ from elastic.heartbeats import Heartbeat
 from elastic.views.goodput import seconds, stretches
 from elastic.views.load import Run
 from elastic.views.members import Member, members_of
-from elastic.views.pauses import LOST, pauses
+from elastic.views.pauses import LOST, SKEW_S, pauses
 from elastic.views.recoveries import Recovery, recoveries
 from elastic.views.summary import Summary, summarise
 from elastic.views.words import words
@@ -182,12 +183,19 @@ def _saved(records: Sequence[Record]) -> Saved | None:
 
 def _latest(records: Sequence[Record], found: Sequence[Recovery]) -> tuple[tuple[float, str], ...]:
     """Return the last facts worth a line; a recovery takes the place of what it consists of."""
-    told = [(r.begin, r.words) for r in found]
-    for record in records:
-        within = any(r.begin - 0.5 <= record.time <= r.end for r in found)
-        if (record.event not in _PARTS or not within) and (text := words(record)) is not None:
+    told: list[tuple[float, str]] = []
+    for record in reversed(records):
+        if len(told) == LATEST:
+            break
+        text = words(record)
+        if text is not None and not (record.event in _PARTS and _is_within(record.time, found)):
             told.append((record.time, text))
-    return tuple(sorted(told)[-LATEST:])
+    return tuple(sorted([*told, *((r.begin, r.words) for r in found)])[-LATEST:])
+
+
+def _is_within(time: float, found: Sequence[Recovery]) -> bool:
+    nearest = bisect_right(found, time + SKEW_S, key=lambda r: r.begin) - 1
+    return nearest >= 0 and time <= found[nearest].end
 
 
 _PARTS = frozenset({"WorkerLost", "WorldFormed", "HostsChanged", "StandbyPromoted"})

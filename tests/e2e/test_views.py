@@ -48,7 +48,8 @@ def test_a_run_that_heals_can_be_watched_and_written_up(start: Start) -> None:
     job.wait(lambda r: r.event == "StandbyReady")
     job.wait(lambda r: r.event == "Progressed", count=3)
     before = status(job)
-    assert (before["phase"], before["size"], before["standbys"]) == ("training", 2, 1)
+    assert before["phase"] in {"training", "validating", "saving"}
+    assert (before["size"], before["standbys"]) == (2, 1)
     assert [m["rank"] for m in before["members"]] == [0, 1]
     for member in before["members"]:
         assert member["pid"] == job.pid_of(member["rank"])
@@ -82,7 +83,7 @@ def test_a_stock_launchers_run_can_be_watched_too(start: Start) -> None:
     job = start(MNIST, *LONG, launcher="horovodrun")
     job.wait(lambda r: r.event == "Progressed", count=2)
     found = status(job)
-    assert (found["job"], found["phase"], found["size"]) == ("mnist", "training", 2)
+    assert (found["job"], found["size"], found["summary"]["status"]) == ("mnist", 2, "running")
     assert found["eta_s"] > 0
 
 
@@ -123,7 +124,7 @@ def talks(folder: Path) -> None:
 
 def test_a_full_disk_stops_the_facts_and_never_the_training(start: Start, tmp_path: Path, small_disk: Path) -> None:
     talks(tmp_path)
-    job = start(MNIST, *LONG, "checkpoint.enabled=false", "callbacks=talker:callbacks", "job.stall_s=8")
+    job = start(MNIST, *LONG, "checkpoint.enabled=false", "callbacks=talker:callbacks")
     job.wait_stepping(generation=1, workers=2)
     job.wait(lambda r: r.event == "Progressed")
     filler = fill(small_disk)
