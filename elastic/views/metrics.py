@@ -24,7 +24,7 @@ from elastic.heartbeats import Heartbeat
 from elastic.rundir import RunDir
 from elastic.views.load import Following, check
 from elastic.views.pauses import Phase
-from elastic.views.state import State, state_of
+from elastic.views.state import SILENT_S, State, state_of
 from elastic.views.worlds import ENDS
 
 
@@ -75,11 +75,9 @@ def families(state: State, beats: Sequence[Heartbeat]) -> Iterator[Metric]:
     yield _counter("elastic_steps", "Optimizer steps done, those done again included.", s.steps + s.lost_steps)
     yield _counter("elastic_steps_redone", "Steps done that had been done before.", s.lost_steps)
     yield _gauge("elastic_samples", "Samples used by completed steps.", s.samples_seen)
-    yield _gauge(
-        "elastic_samples_per_second",
-        "Pace of the last second.",
-        state.samples_per_s if state.silent_s is not None else 0.0,
-    )
+    heard = state.silent_s is not None and state.silent_s <= SILENT_S
+    yield _gauge("elastic_samples_per_second", "Pace of the last second.", state.samples_per_s if heard else 0.0)
+    yield _gauge("elastic_heard_timestamp_seconds", "The last sign of life of the whole run.", state.heard)
     yield _gauge("elastic_world_size_workers", "Workers of the newest world.", state.size)
     yield _gauge("elastic_world_generation", "Number of the newest world.", state.generation)
     lost = CounterMetricFamily("elastic_workers_lost", "Workers lost, by cause.", labels=["cause"])

@@ -41,7 +41,8 @@ class State:
         epoch: the one in progress, from 1. `consumed` of `owed` samples of it are used.
         eta_s: until the goal at the pace of the last minute; None when that cannot be told.
         size: of the newest world.
-        silent_s: since the last sign of life of the whole run; None once it has ended.
+        heard: when anything was last heard of the run, in seconds since 1970; 0: never.
+        silent_s: since then; None once it has ended.
         standbys, warming: of all hosts.
         seconds: where the time went, by phase.
         lost: workers lost, by cause.
@@ -63,6 +64,7 @@ class State:
     members: tuple[Member, ...] = ()
     standbys: int = 0
     warming: int = 0
+    heard: float = 0.0
     silent_s: float | None = None
     checkpoint: Saved | None = None
     checkpoints: int = 0
@@ -88,7 +90,7 @@ def state_of(run: Run, now: float) -> State:
     progress = next((r for r in reversed(records) if r.event == "Progressed"), None)
     found = recoveries(records)
     spent = seconds(stretches(records))
-    heard = max([r.time for r in records[-1:]] + [b.time for b in beats], default=now)
+    heard = max([r.time for r in records[-1:]] + [b.time for b in beats], default=0.0)
     ready = _standbys(records) if running else 0
     job = next((r for r in records if r.event == "JobStarted"), None)
     return State(
@@ -107,7 +109,8 @@ def state_of(run: Run, now: float) -> State:
         members=members_of(world, beats, records, now),
         standbys=ready,
         warming=sum(b.warming for b in beats),
-        silent_s=round(max(0.0, now - heard), 3) if running else None,
+        heard=heard,
+        silent_s=round(max(0.0, now - (heard or now)), 3) if running else None,
         checkpoint=_saved(records),
         checkpoints=sum(r.event == "CheckpointWritten" for r in records),
         checkpoints_failed=sum(r.event == "CheckpointFailed" for r in records),

@@ -68,6 +68,13 @@ def test_a_scrape_tells_how_the_run_stands(monkeypatch: pytest.MonkeyPatch) -> N
     assert one(found, "elastic_worker_own_seconds", "0", "h") == 0.02
 
 
+def test_a_run_that_says_nothing_has_no_pace_and_shows_since_when(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: 500.0)
+    found = exposed(Scripted(TRAINING))
+    assert one(found, "elastic_samples_per_second") == 0
+    assert one(found, "elastic_heard_timestamp_seconds") == 9.9
+
+
 def test_a_run_that_has_ended_keeps_its_totals() -> None:
     found = exposed(Scripted(HEALED, BEATS))
     assert one(found, "elastic_job_running") == 0
