@@ -24,7 +24,7 @@ from elastic.views.worlds import ENDS, PROGRESS, by_world, end_of, first_steps, 
 
 
 class Phase(StrEnum):
-    """What time was spent on; the first two and the last two are no parts of a pause."""
+    """What time was spent on; see `goodput` for what is no part of a pause."""
 
     USEFUL = "useful"
     REDONE = "redone"
