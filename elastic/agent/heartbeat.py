@@ -13,6 +13,7 @@ from elastic.heartbeats import Heartbeat
 from elastic.stragglers import stragglers
 
 STALE_S = 5.0  # what was written longer ago tells nothing about now
+SUSTAINED_S = 10.0  # a machine that is busy with something else for a moment makes no straggler
 
 
 class Heartbeats:
@@ -28,7 +29,8 @@ class Heartbeats:
         self._folder = folder
         self._events = events
         self._now = now
-        self._named: dict[tuple[str, int], tuple[int, int]] = {}
+        self._named: dict[int, Heartbeat] = {}  # by rank, when it was named
+        self._since: dict[int, float] = {}  # by rank, since when it has been too slow without a break
 
     def beat(
         self, agent_pid: int, worker: WorkerProcess | None, pace: StepTimes, clock: float, pool: tuple[int, int]
@@ -68,28 +70,32 @@ class Heartbeats:
             )
         heartbeats.write(self._folder, found)
         if e.rank == 0 and worker is not None:
-            self._compare(heartbeats.read(self._folder))
+            self._compare(heartbeats.read(self._folder), clock)
 
     def end(self) -> None:
         """Remove this slot's file."""
         heartbeats.remove(heartbeats.path_of(self._folder, self._events.host, self._events.slot))
 
-    def _compare(self, beats: Sequence[Heartbeat]) -> None:
-        """Record who has become a straggler in this world, and who is none any more."""
-        here = [
-            b
+    def _compare(self, beats: Sequence[Heartbeat], clock: float) -> None:
+        """Record who holds the others up and has for a while, and who does no longer."""
+        events = self._events
+        here = {
+            b.rank: b
             for b in beats
-            if b.generation == self._events.generation and b.rank >= 0 and self._now() - b.time < STALE_S
-        ]
-        by_rank = {b.rank: b for b in here}
-        named = {b.rank for b in here if self._named.get((b.host, b.slot)) == (b.worker_pid, b.generation)}
-        found = stragglers({b.rank: b.own_s for b in here}, named)
-        for s in found:
-            b = by_rank[s.rank]
-            if s.rank not in named:
-                self._named[b.host, b.slot] = (b.worker_pid, b.generation)
-                self._events.emit(WorkerStraggled(b.host, b.slot, b.rank, s.own_s, s.peers_s))
-        for rank in named - {s.rank for s in found}:
-            b = by_rank[rank]
-            del self._named[b.host, b.slot]
-            self._events.emit(WorkerCaughtUp(b.host, b.slot, b.rank, b.own_s))
+            if b.generation == events.generation and b.rank >= 0 and self._now() - b.time < STALE_S
+        }
+        slow = {s.rank: s for s in stragglers({b.rank: b.own_s for b in here.values()}, self._named)}
+        self._since = {rank: self._since.get(rank, clock) for rank in slow}
+        for rank, since in self._since.items():
+            if rank not in self._named and clock - since >= SUSTAINED_S:
+                b, s = here[rank], slow[rank]
+                self._named[rank] = b
+                events.emit(WorkerStraggled(b.host, b.slot, b.rank, s.own_s, s.peers_s))
+        for rank in list(self._named):
+            b = self._named[rank]
+            now = here.get(rank)
+            if now is None or (now.worker_pid, now.generation) != (b.worker_pid, b.generation):
+                del self._named[rank]  # gone, and with it the matter
+            elif rank not in slow:
+                del self._named[rank]
+                events.emit(WorkerCaughtUp(b.host, b.slot, b.rank, now.own_s))

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from elastic.events import Record
 from elastic.heartbeats import Heartbeat
-from elastic.stragglers import stragglers
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ def members_of(
     """
     by_slot = {(b.host, b.slot): b for b in beats}
     here = {r.rank: b for r in world if (b := by_slot.get((r.host, r.slot))) is not None and b.worker_pid == r.pid}
-    slow = {s.rank for s in stragglers({rank: b.own_s for rank, b in here.items()})}
+    slow = _slow(world, records)
     ended = {int(r.get("worker_pid", 0)) for r in records if r.event in {"WorkerLost", "WorkerLeft"}}
     found = []
     for r in world:
@@ -54,3 +53,12 @@ def members_of(
         age = round(max(0.0, now - b.time) + b.silent_s, 3)
         found.append(Member(r.rank, r.host, r.slot, r.pid, b.phase, b.step_s, b.own_s, age, r.rank in slow))
     return tuple(found)
+
+
+def _slow(world: Sequence[Record], records: Sequence[Record]) -> set[int]:
+    """Return the ranks of a world that hold the others up, as rank 0's agent has told."""
+    found: set[int] = set()
+    for r in records:
+        if world and r.generation == world[0].generation and r.event in {"WorkerStraggled", "WorkerCaughtUp"}:
+            (found.add if r.event == "WorkerStraggled" else found.discard)(int(r.get("of_rank")))
+    return found

@@ -85,8 +85,8 @@ def peer(world: World, own_s: float, *, generation: int = 1, age_s: float = 0.0)
 
 
 def test_rank_0s_agent_names_a_straggler_once_and_says_when_it_keeps_up_again(world: World) -> None:
-    world.at(5.0, lambda: peer(world, 0.5)).at(20.0, lambda: peer(world, 0.21))
-    world.plays(takes(0, 0.2)).run_until(30.0)
+    world.at(5.0, lambda: peer(world, 0.5)).at(25.0, lambda: peer(world, 0.21))
+    world.plays(takes(0, 0.2)).run_until(40.0)
     (slow,) = world.facts(WorkerStraggled)
     assert (slow.get("of_host"), slow.get("of_slot"), slow.get("of_rank")) == ("beta", 0, 1)
     assert (slow.get("own_s"), slow.get("peers_s")) == pytest.approx((0.5, 0.2))
@@ -94,16 +94,23 @@ def test_rank_0s_agent_names_a_straggler_once_and_says_when_it_keeps_up_again(wo
 
 
 def test_rank_0_may_be_the_straggler_itself(world: World) -> None:
-    world.at(5.0, lambda: peer(world, 0.1)).plays(takes(0, 0.3)).run_until(10.0)
+    world.at(5.0, lambda: peer(world, 0.1)).plays(takes(0, 0.3)).run_until(25.0)
     assert [r.get("of_rank") for r in world.facts(WorkerStraggled)] == [0]
 
 
 def test_only_rank_0s_agent_compares(world: World) -> None:
-    world.at(5.0, lambda: peer(world, 0.5)).plays(takes(1, 0.2)).run_until(10.0)
+    world.at(5.0, lambda: peer(world, 0.5)).plays(takes(1, 0.2)).run_until(25.0)
     assert world.facts(WorkerStraggled) == []
 
 
 @pytest.mark.parametrize("past", [{"generation": 7}, {"age_s": 60.0}])
 def test_a_slot_of_another_world_or_time_is_not_compared_with(world: World, past: dict[str, float]) -> None:
-    world.at(5.0, lambda: peer(world, 0.5, **past)).plays(takes(0, 0.2)).run_until(10.0)  # type: ignore[arg-type]
+    world.at(5.0, lambda: peer(world, 0.5, **past)).plays(takes(0, 0.2)).run_until(25.0)  # type: ignore[arg-type]
     assert world.facts(WorkerStraggled) == []
+
+
+def test_who_is_slow_for_a_moment_is_not_named(world: World) -> None:
+    for at in (5.0, 15.0, 25.0):
+        world.at(at, lambda: peer(world, 0.5)).at(at + 6.0, lambda: peer(world, 0.2))
+    world.plays(takes(0, 0.2)).run_until(40.0)
+    assert world.facts(WorkerStraggled, WorkerCaughtUp) == []

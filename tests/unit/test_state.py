@@ -15,6 +15,7 @@ from elastic.views.status import duration, page
 from tests.runs import BROKEN, HEALED, RESTARTED, TRAINING, fact
 
 RUN = RunDir(Path("/runs/mnist-1"))
+SLOW = fact(12.0, "WorkerStraggled", 2, 0, of_host="h", of_slot=1, of_rank=1, own_s=0.09, peers_s=0.02)
 BEATS = [
     Heartbeat(11.9, "h", 0, 1, 100, 0, 2, "stepping", 0.01, 0.2, 75, step_s=0.1, own_s=0.02, standbys=0, warming=1),
     Heartbeat(11.8, "h", 1, 2, 201, 1, 2, "stepping", 0.01, 0.1, 75, step_s=0.1, own_s=0.09),
@@ -40,7 +41,7 @@ def test_a_run_in_progress_says_where_it_is() -> None:
 
 
 def test_workers_are_told_of_by_facts_and_heartbeats() -> None:
-    zero, one = state(upto(12.0), 12.2, BEATS).members
+    zero, one = state([*upto(12.0), SLOW], 12.2, BEATS).members
     assert (zero.rank, zero.host, zero.slot, zero.pid, zero.state, zero.straggles) == (
         0,
         "h",
@@ -51,6 +52,13 @@ def test_workers_are_told_of_by_facts_and_heartbeats() -> None:
     )
     assert zero.heartbeat_s == pytest.approx(0.3 + 0.2)  # written so long ago, and silent then
     assert (one.pid, one.own_s, one.straggles) == (201, 0.09, True)
+
+
+def test_a_straggler_is_one_until_it_has_caught_up_or_another_world_is_there() -> None:
+    up = fact(12.1, "WorkerCaughtUp", 2, 0, of_host="h", of_slot=1, of_rank=1, own_s=0.02)
+    assert not state([*upto(12.0), SLOW, up], 12.2, BEATS).members[1].straggles
+    before = fact(9.95, "WorkerStraggled", 1, 0, of_host="h", of_slot=1, of_rank=1, own_s=0.09, peers_s=0.02)
+    assert not state(sorted([*upto(12.0), before], key=lambda r: r.time), 12.2, BEATS).members[1].straggles
 
 
 def test_a_heartbeat_of_a_worker_that_was_replaced_is_not_its_successors() -> None:
@@ -113,7 +121,7 @@ def test_a_run_without_facts_is_starting() -> None:
 
 
 def test_json_holds_all_of_it() -> None:
-    raw = json.loads(json.dumps(asdict(state(upto(12.0), 12.2, BEATS))))
+    raw = json.loads(json.dumps(asdict(state([*upto(12.0), SLOW], 12.2, BEATS))))
     assert raw["members"][1]["straggles"] is True
     assert raw["seconds"]["useful"] > 0
     assert raw["recoveries"][0]["cause"] == "crash"
@@ -127,7 +135,7 @@ def shown(found: State, now: float, width: int = 110) -> str:
 
 
 def test_the_page_says_what_matters() -> None:
-    text = shown(state(upto(12.0), 12.2, BEATS), 12.2)
+    text = shown(state([*upto(12.0), SLOW], 12.2, BEATS), 12.2)
     for words in (
         "mnist  training",
         "1/2",
