@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from elastic.events import Record
 from elastic.views import series
-from elastic.views.goodput import seconds, stretches
+from elastic.views.goodput import Stretch, seconds, stretches
 from elastic.views.pauses import Phase, pauses
 from elastic.views.timeline import lanes
 
@@ -23,8 +23,9 @@ COLOURS = {
     Phase.IDLE: "#9aa3ad",
     Phase.OFF: "#e3e6ea",
 }
-_COMING, _WORLDS = "#d5d9de", ("#8fb7ea", "#b9d3f3")
+_COMING, _WORLDS = "#d5d9de", ("#b9d3f3", "#8fb7ea")  # of even and odd worlds
 DPI = 130
+MOST_PARTS = 1000
 
 
 def write(records: Sequence[Record], beside: Path) -> list[Path]:
@@ -42,17 +43,17 @@ def _figures(records: Sequence[Record]) -> Iterator[tuple[str, Figure]]:
     if not spent:
         return
     began = spent[0].begin
-    yield "timeline", _timeline(records, began)
+    yield "timeline", _timeline(records, spent)
     yield "pace", _pace(records, began, spent[-1].end)
     if found := series.metrics(records):
         yield "metrics", _metrics(found)
     yield "goodput", _goodput(seconds(spent))
 
 
-def _timeline(records: Sequence[Record], began: float) -> Figure:
-    found = lanes(records)
+def _timeline(records: Sequence[Record], spent: Sequence[Stretch]) -> Figure:
+    found, began, last = lanes(records), spent[0].begin, spent[-1].end
     figure, axes = _figure(1.4 + 0.35 * (len(found) + 1))
-    for s in stretches(records):
+    for s in series.coarse(spent, (last - began) / MOST_PARTS):
         axes.barh(0, s.took_s, left=s.begin - began, color=COLOURS[s.phase], height=0.8)
     for row, lane in enumerate(found, 1):
         for b in lane.bars:
@@ -62,6 +63,7 @@ def _timeline(records: Sequence[Record], began: float) -> Figure:
             axes.plot(m.time - began, row, "x", color=COLOURS[Phase.DETECT])
     axes.set_yticks(range(len(found) + 1), ["job", *(f"{lane.host}[{lane.slot}]" for lane in found)])
     axes.invert_yaxis()
+    axes.set_xlim(0, last - began)
     axes.set_xlabel("seconds")
     return figure
 

@@ -67,6 +67,7 @@ def _lane(host: str, slot: int, records: Sequence[Record], last: float) -> Lane:
 
     def close(time: float) -> None:
         nonlocal now
+        time = min(time, last)
         if now is not None and time > now.begin:
             bars.append(Bar(now.begin, time, now.pid, now.generation, now.rank, now.source))
         now = None

@@ -207,6 +207,11 @@ def test_lives_of_workers_are_cut_where_worlds_form() -> None:
     assert [(b.generation, b.rank) for b in zero.bars] == [(0, -1), (1, 0), (2, 0)]
 
 
+def test_what_follows_the_end_is_not_drawn() -> None:
+    left = fact(33.0, "WorkerLeft", 2, 1, worker_pid=201, reason="goal")
+    assert lanes([*HEALED, left])[1].bars[-1].end == 30.0
+
+
 def test_throughput_is_nothing_while_training_stands_still() -> None:
     points = series.throughput(HEALED, pauses(HEALED))
     assert points == [(0.0, 0.0), (4.0, 0.0), (6.0, 640.0), (9.9, 640.0), (10.0, 0.0), (10.6, 0.0), (12.0, 640.0)]
