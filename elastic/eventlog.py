@@ -28,7 +28,6 @@ room again.
 import errno
 import json
 import os
-import platform
 import socket
 import sys
 import time
@@ -143,7 +142,7 @@ class EventLog:
 
 def own_file(path: Path) -> Path:
     """Return where this machine's processes write what readers find under `path`."""
-    return path.with_stem(f"{path.stem}-{platform.node()}") if is_shared(path) else path
+    return path.with_stem(f"{path.stem}-{socket.gethostname()}") if is_shared(path) else path
 
 
 def files_of(path: Path) -> list[Path]:

@@ -237,7 +237,7 @@ def test_machines_that_share_a_file_system_write_files_of_their_own(
     for machine, steps in (("node-a", (1, 3)), ("node-b", (2, 4))):
         with monkeypatch.context() as patch:
             patch.setattr("elastic.eventlog.is_shared", lambda path: True)
-            patch.setattr("platform.node", lambda name=machine: name)
+            patch.setattr("socket.gethostname", lambda name=machine: name)
             log = EventLog(path, host=machine)
             for step in steps:
                 patch.setattr("time.time", lambda at=float(step): at)
