@@ -228,6 +228,7 @@ class Beat:
     since: float
     step: int
     in_collective: bool = False
+    own_s: float = 0.0  # of a step, without the wait for peers (see `worker.own_time`); 0: unknown
 
 
 @dataclass(slots=True)
@@ -246,6 +247,7 @@ class Pulse:
     _PHASE: ClassVar[int] = 1
     _STEP: ClassVar[int] = 2
     _COLLECTIVE: ClassVar[int] = 3
+    _OWN: ClassVar[int] = 4
 
     def __post_init__(self) -> None:
         self._page = mmap.mmap(self.fd, mmap.PAGESIZE)
@@ -278,6 +280,10 @@ class Pulse:
         """Say that this worker waits for its peers, or no longer does."""
         self._words[self._COLLECTIVE] = inside
 
+    def own_time(self, own_s: float) -> None:
+        """Say what this worker itself needs of a step; 0: not known yet."""
+        self._words[self._OWN] = round(own_s * 1e9)
+
     def read(self) -> Beat:
         """Return what the worker last said."""
         phase = self._words[self._PHASE]
@@ -287,6 +293,7 @@ class Pulse:
             since=(phase & ~0xF) / 1e9,
             step=self._words[self._STEP],
             in_collective=bool(self._words[self._COLLECTIVE]),
+            own_s=self._words[self._OWN] / 1e9,
         )
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The command line: `elastic run | worker | audit | doctor`."""
+"""The command line: `elastic run | worker | status | report | metrics | audit | doctor`."""
 
 import sys
 from pathlib import Path
@@ -60,6 +60,53 @@ def worker(job: Job, sets: Sets = None, run_dir: RunDirectory = None, config: Ex
 
     found = load(job, sets or (), config)
     raise typer.Exit(start(job, found.name, found.model_dump(mode="json", by_alias=True), dump(found), run_dir))
+
+
+Seen = Annotated[
+    Path | None,
+    typer.Argument(metavar="[RUN_DIR]", help="A run directory; by default the newest in runs/.", show_default=False),
+]
+
+
+@app.command()
+def status(
+    run_dir: Seen = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Again each second, until the run has ended.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+) -> None:
+    """Show how a run stands: progress, pace, workers, recoveries, where the time went."""
+    from elastic.views.load import newest
+    from elastic.views.status import show
+
+    show(run_dir or newest(), watch=watch, as_json=as_json)
+
+
+@app.command()
+def report(
+    run_dir: Seen = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Where to; by default report.html in the run directory.", show_default=False)
+    ] = None,
+) -> None:
+    """Write a run up as one HTML file that needs no network, and as PNG plots beside it."""
+    from elastic.views.load import newest
+    from elastic.views.report import write
+
+    for path in write(run_dir or newest(), output):
+        typer.echo(path)
+
+
+@app.command()
+def metrics(
+    run_dir: Seen = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")] = 9464,
+    address: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0: everywhere.")] = "127.0.0.1",
+) -> None:
+    """Serve a run's metrics to Prometheus, under any launcher, until Ctrl-C."""
+    from elastic.views.load import newest
+    from elastic.views.metrics import serve_until_told
+
+    serve_until_told(run_dir or newest(), address, port)
 
 
 @app.command()

@@ -227,6 +227,13 @@ class Restart(Section):
         return value
 
 
+class Metrics(Section):
+    """Where `elastic run` serves metrics to Prometheus; without a port it does not."""
+
+    port: int | None = Field(default=None, ge=1, le=65535)
+    address: str = "127.0.0.1"
+
+
 class Job(Section):
     """How `elastic run` looks after the launcher.
 
@@ -265,6 +272,7 @@ class Config(Section):
     commit: Commit = Commit()
     checkpoint: Checkpoint = Checkpoint()
     tensorboard: bool = True
+    metrics: Metrics = Metrics()
     audit: bool = False
     network: Network = Network()
     standby: Standby = Standby()

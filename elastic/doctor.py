@@ -62,9 +62,18 @@ def show(findings: list[Finding]) -> int:
     return ExitCode.FAILED if any(f.level is Level.PROBLEM for f in findings) else ExitCode.GOAL_REACHED
 
 
+PACKAGES = ("elastic-keras", "tensorflow", "keras", "horovod", "ray", "numpy")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a run should name."""
+    found = {name: installed for name in PACKAGES if (installed := _version(name)) is not None}
+    return {"python": platform.python_version()} | found
+
+
 def _versions() -> list[Finding]:
     found = [Finding(Level.OK, "python", f"{platform.python_version()} ({sys.executable})")]
-    for name in ("elastic-keras", "tensorflow", "keras", "horovod", "ray", "numpy"):
+    for name in PACKAGES:
         if (installed := _version(name)) is not None:
             found.append(Finding(Level.OK, name, installed))
         else:

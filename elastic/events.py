@@ -1,53 +1,40 @@
-"""Facts of a run as typed values, and the file that keeps them.
+"""The facts of a run: a catalogue of typed events, past tense.
 
-Every fact is one JSON line in `events.jsonl` of the run directory: its name (`event`), wall time
-in seconds since 1970 (`time`), who saw it (`host`, `slot`, `pid`, `rank`, `generation`) and its
-own fields. A line is written with one `write` to a file opened for appending, so lines of several
-processes never mix; a reader skips a torn last line. Status, summary and reports are views of
-this file. A file that cannot be written is reported once and then left alone: losing facts
-must not stop training.
+Each class is one fact; its name and its fields are what a line of `events.jsonl` holds besides who
+saw it when. How lines are written and read, and what may change about them, is in `eventlog`; its
+names can be had from here too.
 """
 
-import json
-import os
-import socket
-import sys
-import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass, field
 
-SCHEMA = 1
+from elastic.eventlog import Event, EventLog, FactsLost, Lines, Record, Sink, Tail, last_generation, parse, read
 
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """A fact; the class name is its name in the file."""
-
-    registry: ClassVar[dict[str, type["Event"]]] = {}
-
-    def __init_subclass__(cls) -> None:
-        Event.registry[cls.__name__] = cls
+__all__ = ["Event", "EventLog", "FactsLost", "Lines", "Record", "Sink", "Tail", "last_generation", "parse", "read"]
 
 
 @dataclass(frozen=True, slots=True)
 class JobStarted(Event):
+    """`elastic run` starts the launcher, for the time `restarts` + 1; `versions` of what it runs with."""
+
     job: str
     launcher: str
     min_workers: int
     max_workers: int
     restarts: int = 0
-    schema: int = SCHEMA
+    versions: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class AgentStarted(Event):
+    """The launcher has started this slot's agent."""
+
     launcher: str
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerStarted(Event):
+    """The agent has given the slot a worker, which is not in a world yet."""
+
     worker_pid: int
     entry: str  # how it will enter the world: "launched" or "rejoin"
     source: str  # "cold" or "standby"
@@ -55,6 +42,8 @@ class WorkerStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkerLost(Event):
+    """A worker has ended though nobody wanted it to; not `root_cause`: another's loss took it along."""
+
     worker_pid: int
     cause: str
     summary: str
@@ -89,6 +78,8 @@ class CollectiveFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class HostsChanged(Event):
+    """This worker's world knows that another set of hosts is there."""
+
     step: int
 
 
@@ -117,7 +108,10 @@ class FirstStepDone(Event):
 
 @dataclass(frozen=True, slots=True)
 class Progressed(Event):
-    """Where training is; written by rank 0 about once a second."""
+    """Where training is; written by rank 0 about once a second.
+
+    `metrics` are rank 0's own, over its samples of the epoch so far.
+    """
 
     epoch: int
     epochs: int
@@ -128,10 +122,13 @@ class Progressed(Event):
     samples: int
     samples_per_s: float
     size: int
+    metrics: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class EpochEnded(Event):
+    """All workers have ended an epoch; `metrics` over all their samples, validation included."""
+
     epoch: int
     step: int
     samples: int
@@ -142,6 +139,8 @@ class EpochEnded(Event):
 
 @dataclass(frozen=True, slots=True)
 class Committed(Event):
+    """The state of this step is one that a checkpoint may be written of."""
+
     epoch: int
     step: int
 
@@ -159,18 +158,24 @@ class CheckpointWritten(Event):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFailed(Event):
+    """The disk refused a checkpoint; training goes on."""
+
     step: int
     error: str
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRejected(Event):
+    """A checkpoint that cannot be trusted, and why; an older one is taken."""
+
     path: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointLoaded(Event):
+    """No worker held the state: training goes on from this checkpoint."""
+
     step: int
     path: str
 
@@ -194,18 +199,24 @@ class StandbyReady(Event):
 
 @dataclass(frozen=True, slots=True)
 class StandbyPromoted(Event):
+    """A standby has taken a slot."""
+
     standby_pid: int
     took_s: float  # from the claim to the hand-over
 
 
 @dataclass(frozen=True, slots=True)
 class StandbyLost(Event):
+    """A standby has ended, or was thrown away."""
+
     standby_pid: int
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class DrainRequested(Event):
+    """The slot was told to leave; its worker finishes the step."""
+
     reason: str
 
 
@@ -228,6 +239,8 @@ class WeightsHashed(Event):
 
 @dataclass(frozen=True, slots=True)
 class JobFinished(Event):
+    """The goal is reached."""
+
     epochs: int
     step: int
     samples: int
@@ -238,148 +251,34 @@ class JobFinished(Event):
 
 @dataclass(frozen=True, slots=True)
 class JobFailed(Event):
+    """`elastic run` has given the job up."""
+
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class JobStopped(Event):
+    """The whole job was told to stop; it can be gone on with."""
+
     reason: str
 
 
-_END_BYTES = 1 << 18
+@dataclass(frozen=True, slots=True)
+class WorkerStraggled(Event):
+    """A worker holds the others up: it needs `own_s` of a step for itself, its peers `peers_s` (see `stragglers`)."""
+
+    of_host: str
+    of_slot: int
+    of_rank: int
+    own_s: float
+    peers_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """A line of the file: the fact and who saw it when."""
+class WorkerCaughtUp(Event):
+    """A straggler is none any more."""
 
-    time: float
-    event: str
-    host: str
-    slot: int
-    pid: int
-    rank: int
-    generation: int
-    fields: dict[str, Any]
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """Return the fact's own field `name`."""
-        return self.fields.get(name, default)
-
-
-class Sink(Protocol):
-    """Whoever takes facts."""
-
-    def emit(self, event: Event) -> None:
-        """Take one fact; never raises."""
-
-
-class EventLog:
-    """The sink that appends to `events.jsonl`.
-
-    `host`, `slot`, `rank` and `generation` are stamped on each line; the owner updates them when
-    they change. `slot` and `rank` are -1 where there is none.
-    """
-
-    def __init__(self, path: Path, *, host: str | None = None, slot: int = -1) -> None:
-        self.path = path
-        self.host = host or socket.gethostname()
-        self.slot = slot
-        self.rank = -1
-        self.generation = 0
-        self._fd: int | None = None
-        self._broken = False
-
-    def emit(self, event: Event) -> None:
-        """Append one fact as one line."""
-        if self._broken:
-            return
-        head = {
-            "time": round(time.time(), 6),
-            "event": type(event).__name__,
-            "generation": self.generation,
-            "host": self.host,
-            "slot": self.slot,
-            "pid": os.getpid(),
-            "rank": self.rank,
-        }
-        line = json.dumps(head | asdict(event), separators=(",", ":"), default=str) + "\n"
-        try:
-            if self._fd is None:
-                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-                self._fd = os.open(self.path, flags, 0o644)
-            os.write(self._fd, line.encode())
-        except OSError as error:
-            self._broken = True
-            print(f"elastic: events are no longer written: {error}", file=sys.stderr)
-
-
-def parse(line: str) -> Record | None:
-    """Return the record of one line, or None for a torn or foreign one."""
-    try:
-        raw = json.loads(line)
-        head = {f.name: raw.pop(f.name) for f in fields(Record) if f.name != "fields"}
-        return Record(**head, fields=raw)
-    except (ValueError, KeyError, AttributeError, TypeError):
-        return None
-
-
-def read(path: Path) -> list[Record]:
-    """Return all whole records of an events file in the order of their time."""
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except FileNotFoundError:
-        return []
-    found = [record for line in lines if (record := parse(line))]
-    return sorted(found, key=lambda record: record.time)
-
-
-def last_generation(path: Path) -> int:
-    """Return the number of the newest world that an events file tells of, 0 for none; reads its end alone."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _END_BYTES))
-            lines = file.read().decode("utf-8", "replace").splitlines()
-    except FileNotFoundError:
-        return 0
-    return max((record.generation for line in lines if (record := parse(line))), default=0)
-
-
-class Lines:
-    """A reader of a growing text file that returns what has been appended since it last looked.
-
-    Args:
-        path: a file that may not exist yet.
-        from_end: leave out what is there already.
-    """
-
-    def __init__(self, path: Path, *, from_end: bool = False) -> None:
-        self._path = path
-        self._offset = path.stat().st_size if from_end and path.exists() else 0
-        self._rest = b""
-
-    def new(self) -> Iterator[str]:
-        """Yield the whole lines that came since the last call."""
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._offset)
-                data = file.read()
-        except FileNotFoundError:
-            return
-        self._offset += len(data)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            yield line.decode("utf-8", "replace")
-
-
-class Tail:
-    """The records that have been appended to an events file since it was last looked at."""
-
-    def __init__(self, path: Path, *, from_end: bool = False) -> None:
-        self._lines = Lines(path, from_end=from_end)
-
-    def new(self) -> Iterator[Record]:
-        """Yield the whole records that came since the last call."""
-        for line in self._lines.new():
-            if record := parse(line):
-                yield record
+    of_host: str
+    of_slot: int
+    of_rank: int
+    own_s: float

@@ -1,12 +1,14 @@
 """The run directory: what a job leaves behind, and what it goes on from.
 
 config.yaml     the configuration as resolved
-events.jsonl    one typed fact a line
+events.jsonl    one typed fact a line (on a shared file system also events-MACHINE.jsonl, one a machine)
 checkpoints/    durable state, newest last
 tensorboard/    scalars
 audit/          with `audit: true`, one file a worker process: what it fed into which step
 logs/           one file a worker, one for the launcher
+heartbeats/     while it runs, one file a slot: what its worker does just now
 summary.json    the outcome
+report.html     what `elastic report` makes of it all
 """
 
 import os
@@ -46,6 +48,14 @@ class RunDir:
     @property
     def logs(self) -> Path:
         return self.path / "logs"
+
+    @property
+    def heartbeats(self) -> Path:
+        return self.path / "heartbeats"
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.html"
 
     @property
     def summary(self) -> Path:

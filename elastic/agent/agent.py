@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from elastic.agent.ahead import Ahead, GoalReached
 from elastic.agent.claim import claim
 from elastic.agent.hang import Hung, StepTimes, verdict
+from elastic.agent.heartbeat import Heartbeats
 from elastic.agent.loop import Loop
 from elastic.agent.meeting import Meeting
 from elastic.agent.output import Output
@@ -106,6 +107,7 @@ class Agent:
         self._summarise = summarise
         slot = assignment.slot
         self._events = EventLog(assignment.run_dir.events, host=slot.host, slot=slot.local_rank)
+        self._heartbeats = Heartbeats(assignment.run_dir.heartbeats, self._events)
         self._output = Output(assignment.run_dir.logs / f"worker-{slot.host}-{slot.local_rank}.log")
         self._budgets: dict[Cause, Budget] = dict(settings.budgets)
         self._keeper: Keeper | None = None
@@ -138,7 +140,9 @@ class Agent:
             self._loop.watch(self._ahead.fd, self._pass_news)
         self._loop.every(TICK_S, self.tick)
         self._loop.every(KEEP_S, self._keep)
+        self._loop.every(KEEP_S, self._beat)
         code = self._loop.run()
+        self._heartbeats.end()
         if self._keeper is not None:
             self._keeper.close()
         return code
@@ -275,6 +279,10 @@ class Agent:
         if self._worker is not None and self._worker.pulse.read().step > 0:
             self._keeper.training()
         self._keeper.tend()
+
+    def _beat(self) -> None:
+        pool = self._keeper.count() if self._keeper is not None else (0, 0)
+        self._heartbeats.beat(os.getpid(), self._worker, self._step_times, self._loop.now(), pool)
 
     def _listen(self, worker: WorkerProcess) -> None:
         messages = worker.channel.receive()

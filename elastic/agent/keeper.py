@@ -81,17 +81,22 @@ class Keeper:
 
     def tend(self) -> None:
         """Bring the pool nearer to its size; called now and then."""
-        ready = sum(s.ready is not None for s in self._standbys)
+        ready, warming = self.count()
         pool = Pool(
             size=self._size,
             ready=ready,
-            warming=len(self._standbys) - ready,
+            warming=warming,
             training_since=self._training_since,
             failures=self._failures,
             last_failure=self._last_failure,
         )
         if isinstance(refill(pool, self._loop.now()), Warm):
             self._warm()
+
+    def count(self) -> tuple[int, int]:
+        """Return how many standbys are ready and how many are warming."""
+        ready = sum(s.ready is not None for s in self._standbys)
+        return ready, len(self._standbys) - ready
 
     def take(self) -> WorkerProcess | None:
         """Return a ready standby to this agent itself, whose child it stays."""

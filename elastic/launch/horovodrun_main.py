@@ -11,5 +11,8 @@ if __name__ == "__main__":
 
     from horovod.runner.launch import run_commandline
 
+    from elastic.launch.tolerant import tolerant
+
+    sys.stdout, sys.stderr = tolerant(1), tolerant(2)  # its log may lie on a full disk
     sys.argv[0] = "horovodrun"
     sys.exit(run_commandline())

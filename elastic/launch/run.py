@@ -1,11 +1,12 @@
 """`elastic run`: start the launcher, watch it, start it again if need be, sum it up."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import psutil
 from elastic import doctor
 from elastic.config import Config
 from elastic.errors import ConfigError, ExitCode
-from elastic.events import EventLog, JobFailed, JobStarted, JobStopped, Lines, Record, Tail
+from elastic.events import EventLog, JobFailed, JobStarted, JobStopped, Lines, Record, Tail, read
 from elastic.jobfile import dump
 from elastic.launch import horovodrun
 from elastic.launch.screen import Screen
@@ -23,6 +24,8 @@ from elastic.rundir import RunDir, fresh
 from elastic.views import summary as summaries
 
 PERIOD_S = 0.1
+QUIET_S = 5.0  # after so long without a fact, look whether there is room for one
+ROOM_BYTES = 1 << 16
 LEFTOVERS_S = 10.0  # agents notice within this time that their launcher is gone
 
 
@@ -48,7 +51,22 @@ def run_job(job: Path, config: Config, run_dir: Path | None, sets: Sequence[str]
     hosts = directory.path / "hosts"
     hosts.write_text("".join(f"{line}\n" for line in horovodrun.hosts_of(config)), encoding="utf-8")
     line = horovodrun.command(config, job, directory.path, sets, extra)
-    return Supervisor(config, directory, screen).run(line, horovodrun.environment(hosts))
+    close = _serve_metrics(config, directory, screen)
+    try:
+        return Supervisor(config, directory, screen).run(line, horovodrun.environment(hosts))
+    finally:
+        close()
+
+
+def _serve_metrics(config: Config, directory: RunDir, screen: Screen) -> Callable[[], None]:
+    """Serve what Prometheus asks for, if the job says so; return what ends that."""
+    if config.metrics.port is None:
+        return lambda: None
+    from elastic.views.metrics import serve
+
+    port, close = serve(directory.path, config.metrics.address, config.metrics.port)
+    screen.line(f"metrics: http://{config.metrics.address}:{port}/metrics")
+    return close
 
 
 class Supervisor:
@@ -72,7 +90,9 @@ class Supervisor:
         try:
             with self._screen:
                 while True:
-                    started = JobStarted(self._config.name, self._config.launcher, workers.min, workers.max, restarts)
+                    started = JobStarted(
+                        self._config.name, self._config.launcher, workers.min, workers.max, restarts, doctor.versions()
+                    )
                     self._events.emit(started)
                     end = self._watch(line, env)
                     if self._stop_signal is not None:
@@ -88,7 +108,14 @@ class Supervisor:
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
-            self._screen.summary(summaries.write(self._directory))
+            self._screen.summary(self._summary())
+
+    def _summary(self) -> summaries.Summary:
+        try:
+            return summaries.write(self._directory)
+        except OSError as error:
+            self._screen.line(f"no summary.json: {error}")
+            return summaries.summarise(read(self._directory.events))
 
     def _watch(self, line: list[str], env: dict[str, str]) -> Ended:
         """Run one launcher to its end, showing facts as they come."""
@@ -111,12 +138,20 @@ class Supervisor:
                 self._screen.printed(text)
             if ended:
                 break
+            if time.monotonic() - last_fact > QUIET_S and self._disk_full():
+                last_fact = time.monotonic()  # it may train on, and cannot say so
             if stalled_s is None and time.monotonic() - last_fact > self._config.job.stall_s:
                 stalled_s = time.monotonic() - last_fact
                 self._kill()
             time.sleep(PERIOD_S)
         self._clear(records)
-        return Ended(records, self._launcher.returncode, _last_line(log), stalled_s)
+        return Ended(records, self._launcher.returncode, _last_line(log), stalled_s, self._disk_full())
+
+    def _disk_full(self) -> bool:
+        try:
+            return shutil.disk_usage(self._directory.path).free < ROOM_BYTES
+        except OSError:
+            return True
 
     def _clear(self, records: list[Record]) -> None:
         """See that agents of this host are gone before another launcher starts; end those that stay."""

@@ -39,12 +39,14 @@ class Ended:
         code: its exit code.
         last_words: its last line of output.
         stalled_s: for how long nothing had happened when it was ended for that, else None.
+        disk_full: whether facts may be missing, as there was no room for them.
     """
 
     records: Sequence[Record]
     code: int
     last_words: str = ""
     stalled_s: float | None = None
+    disk_full: bool = False
 
 
 def after_launcher(end: Ended, restarts: int, most_restarts: int, backoff_s: float) -> Done | GiveUp | StartAgain:
@@ -53,7 +55,8 @@ def after_launcher(end: Ended, restarts: int, most_restarts: int, backoff_s: flo
     A bug of the job (the same error twice on the first step, a wrong configuration) is not tried
     again; anything else is, from the newest checkpoint, while restarts are left.
     """
-    if any(r.event == "JobFinished" for r in end.records):
+    told = any(r.event == "JobFinished" for r in end.records)
+    if told or (end.disk_full and end.code == ExitCode.GOAL_REACHED and end.stalled_s is None):
         return Done()
     cause = root_cause(end)
     if any(r.event == "SlotGaveUp" and r.get("bug") for r in end.records) or restarts >= most_restarts:

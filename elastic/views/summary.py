@@ -1,20 +1,16 @@
-"""The outcome of a run: a pure fold over its events.
-
-Goodput is the share of the run's wall time in which training went forward: 1 minus start-up,
-pauses and steps done again, over the time from the job's first start to its last fact. A pause is
-what the survivors of a lost worker measured; where nobody survived, the time from the last fact of
-progress to the first step after it, or to the end.
-"""
+"""The outcome of a run: a pure fold over its events."""
 
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from elastic.events import Record, read
 from elastic.rundir import RunDir
+from elastic.views.goodput import goodput, seconds, stretches
+from elastic.views.worlds import ENDS, by_world, end_of, steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +25,7 @@ class Summary:
         generations: how many worlds formed.
         world_sizes: in the order they formed.
         weights_sha256: of the model's weights at the end, as rank 0 held them.
-        goodput: see the module's head; from 0 to 1.
+        goodput: see `goodput`; from 0 to 1.
     """
 
     status: str
@@ -53,13 +49,13 @@ def summarise(records: Sequence[Record]) -> Summary:
     """Fold the records of a run, in the order of time, into its outcome."""
     if not records:
         return Summary(status="running")
-    end = _end(records)
-    worlds = [formed for formed, *_ in _by_world(records)[1:]]
+    end = end_of(records)
+    worlds = [formed for formed, *_ in by_world(records)[1:]]
     wall = (end or records[-1]).time - records[0].time
-    reached, lost = _steps(records)
+    reached, lost = steps(records)
     finished = end is not None and end.event == "JobFinished"
     return Summary(
-        status=_STATUS[end.event] if end else "running",
+        status=ENDS[end.event] if end else "running",
         epochs=int(end.get("epochs", 0)) if finished and end else _epochs(records),
         steps=int(end.get("step", 0)) if finished and end else reached,
         metrics=_metrics(records, end),
@@ -70,7 +66,7 @@ def summarise(records: Sequence[Record]) -> Summary:
         lost_steps=lost,
         samples_owed=int(end.get("samples_owed", 0)) if finished and end else 0,
         samples_seen=int(end.get("samples", 0)) if finished and end else _samples(records),
-        goodput=goodput(records, wall),
+        goodput=round(goodput(seconds(stretches(records))), 4),
         stopped_early=bool(end.get("stopped_early")) if end else False,
         reason=str(end.get("reason", "")) if end else "",
         weights_sha256=_hash(records),
@@ -79,77 +75,7 @@ def summarise(records: Sequence[Record]) -> Summary:
 
 def lost_steps(records: Sequence[Record]) -> int:
     """Return how many steps were done again: worlds that formed behind what had been reached."""
-    return _steps(records)[1]
-
-
-def goodput(records: Sequence[Record], wall_s: float) -> float:
-    """Return the share of `wall_s`, from the first record on, in which training went forward."""
-    first = next((r for r in records if r.event == "FirstStepDone"), None)
-    if wall_s <= 0 or first is None:
-        return 0.0
-    startup = first.time - records[0].time
-    paused = sum(_pauses(records, records[0].time + wall_s))
-    reached, lost = _steps(records)
-    again = lost * max(0.0, wall_s - startup - paused) / (max(1, reached) + lost)
-    return round(min(1.0, max(0.0, 1.0 - (startup + paused + again) / wall_s)), 4)
-
-
-_STATUS = {"JobFinished": "finished", "JobFailed": "failed", "JobStopped": "stopped"}
-_PROGRESS = frozenset({"FirstStepDone", "Progressed", "EpochEnded", "Committed", "JobFinished"})
-_GOING_BACK = frozenset({"WorldFormed", "CheckpointLoaded"})  # their step is where training goes on, not what it did
-
-
-def _end(records: Sequence[Record]) -> Record | None:
-    """Return how the run ended, unless it has been started again since."""
-    last = next((r for r in reversed(records) if r.event in _STATUS or r.event == "JobStarted"), None)
-    return last if last is not None and last.event in _STATUS else None
-
-
-def _by_world(records: Sequence[Record]) -> list[list[Record]]:
-    """Split the records where a world forms; the first part comes before any.
-
-    Each member records its world. When all workers were lost, the new ones number their worlds from 1
-    again; a rank that seems to form the same world twice shows that.
-    """
-    parts: list[list[Record]] = [[]]
-    members: dict[tuple[int, int], set[int]] = {}
-    for record in records:
-        if record.event == "WorldFormed":
-            ranks = members.setdefault((record.generation, int(record.get("size"))), set())
-            if not ranks or record.rank in ranks:
-                ranks.clear()
-                parts.append([])
-            ranks.add(record.rank)
-        parts[-1].append(record)
-    return parts
-
-
-def _steps(records: Sequence[Record]) -> tuple[int, int]:
-    """Return the steps done, and those done before that a world went back behind."""
-    reached = lost = 0
-    for number, part in enumerate(_by_world(records)):
-        if number > 0:
-            begins_at = int(part[0].get("step"))
-            lost += max(0, reached - begins_at)
-            reached = begins_at
-        done = (int(r.get("step")) for r in part if "step" in r.fields and r.event not in _GOING_BACK)
-        reached = max((reached, *done))
-    return reached, lost
-
-
-def _pauses(records: Sequence[Record], end: float) -> Iterator[float]:
-    """Yield for how long training stood still before each world's first step, and at the end."""
-    progress_at: float | None = None
-    for part in _by_world(records):
-        firsts = [r for r in part if r.event == "FirstStepDone"]
-        measured = max((float(r.get("pause_s")) for r in firsts), default=0.0)
-        if measured > 0.0:
-            yield measured
-        elif firsts and progress_at is not None:
-            yield max(0.0, firsts[0].time - progress_at)
-        progress_at = max((r.time for r in part if r.event in _PROGRESS), default=progress_at)
-    if progress_at is not None:
-        yield max(0.0, end - progress_at)
+    return steps(records)[1]
 
 
 def _epochs(records: Sequence[Record]) -> int:
@@ -178,10 +104,15 @@ def write(run_dir: RunDir) -> Summary:
     """Summarise a run and write `summary.json` whole or not at all."""
     summary = summarise(read(run_dir.events))
     text = json.dumps(asdict(summary), indent=1) + "\n"
-    with tempfile.NamedTemporaryFile("w", dir=run_dir.path, prefix=".summary", delete=False, encoding="utf-8") as file:
-        file.write(text)
-    Path(file.name).chmod(0o644)
-    Path(file.name).replace(run_dir.summary)
+    handle, name = tempfile.mkstemp(dir=run_dir.path, prefix=".summary")
+    try:
+        with open(handle, "w", encoding="utf-8") as file:  # noqa: PTH123 - it is open already
+            file.write(text)
+        Path(name).chmod(0o644)
+        Path(name).replace(run_dir.summary)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise
     return summary
 
 

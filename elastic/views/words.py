@@ -8,7 +8,7 @@ def workers(count: int) -> str:
     return "1 worker" if count == 1 else f"{count} workers"
 
 
-def words(record: Record) -> str | None:  # noqa: C901 - one case a fact
+def words(record: Record) -> str | None:  # noqa: C901, PLR0912 - one case a fact
     """Return a line for a person, or None for a fact that needs none."""
     where = f"{record.host}[{record.slot}]"
     get = record.get
@@ -33,6 +33,16 @@ def words(record: Record) -> str | None:  # noqa: C901 - one case a fact
             return f"going on from {get('path')} (step {get('step')})"
         case "StashLoaded":
             return f"worker {where} goes on from what its predecessor had put by (step {get('step')})"
+        case "WorkerStraggled":
+            own, peers = float(get("own_s")), float(get("peers_s"))
+            who = f"rank {get('of_rank')} on {get('of_host')}"
+            return f"{who} holds the others up: {own:.3f} s a step of its own, its peers {peers:.3f} s"
+        case "WorkerCaughtUp":
+            return f"rank {get('of_rank')} on {get('of_host')} keeps up again"
+        case "WorkerFailed":
+            return f"worker {where} failed: {get('summary')}"
+        case "FactsLost":
+            return f"{get('count')} facts could not be written: {get('error')}"
         case "JobStarted":
             return f"start {get('restarts') + 1} of the launcher" if get("restarts") else None
         case _:

@@ -18,7 +18,6 @@ from typing import Any
 import keras
 
 from elastic.worker.callback_state import ALIEN, apply_state, capture, plain
-from elastic.worker.scalars import Scalars
 
 State = tuple[str, dict[str, Any]]
 """The kind of a callback and what it remembers."""
@@ -254,7 +253,6 @@ _LEARNED: dict[type, tuple[str, ...]] = {
     keras.callbacks.ModelCheckpoint: ("best", "_batches_seen_since_last_saving", "_last_batch_seen"),
     keras.callbacks.ProgbarLogger: (),
     keras.callbacks.RemoteMonitor: (),
-    Scalars: (),
     keras.callbacks.TensorBoard: ("_global_train_batch", "_global_test_batch"),
 }
 WRITERS = tuple(_LEARNED)

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from elastic.channel import Go
 from elastic.config import Batch, Config
 from elastic.errors import ConfigError
+from elastic.events import Event
 from elastic.worker.audit import AuditLog
 from elastic.worker.augment import PerSample
-from elastic.worker.callbacks import Callbacks, rank_zero
+from elastic.worker.callbacks import Callbacks
 from elastic.worker.checkpoint import CheckpointStore
 from elastic.worker.context import Context, current
 from elastic.worker.data import Source, as_source, split
@@ -181,15 +182,25 @@ class _Fit:
 
         self._membership.change_over(put_by)
 
+    def _sinks(self) -> Callable[[Event], None]:
+        """Return what takes this worker's facts: its log, and TensorBoard's scalars."""
+        context = self._context
+        if not self._config.tensorboard or context.run_dir is None:
+            return context.emit
+        scalars = Scalars(str(context.run_dir.tensorboard), lambda: hvd.rank() == 0)
+
+        def emit(event: Event) -> None:
+            context.emit(event)
+            scalars.emit(event)
+
+        return emit
+
     def _assemble(self, steps: Steps, go: Go | None) -> tuple[Training, TrainingState]:
         request, context, config = self._request, self._context, self._config
         folder = context.run_dir.checkpoints if context.run_dir else None
         store = CheckpointStore(folder, config.checkpoint.keep) if folder and config.checkpoint.enabled else None
-        mine = list(request.callbacks)
-        if config.tensorboard and context.run_dir is not None:
-            mine.append(rank_zero(Scalars(str(context.run_dir.tensorboard))))
         params = {"epochs": config.epochs, "steps": None, "verbose": request.verbose}
-        callbacks = Callbacks(mine, request.model, params, lambda: hvd.rank() == 0)
+        callbacks = Callbacks(list(request.callbacks), request.model, params, lambda: hvd.rank() == 0)
         state = TrainingState(request.model, steps, callbacks, store, context.emit)
         if go is not None:
             state.generation = go.generation
@@ -208,7 +219,7 @@ class _Fit:
             audit=self._audit,
             saver=Saver(store, config.checkpoint, context.emit),
             pulse=context.pulse,
-            emit=context.emit,
+            emit=self._sinks(),
             entered=context.entered,
             draining=lambda: context.draining,
             next_world=context.next_world,

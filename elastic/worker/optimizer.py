@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import horovod.tensorflow as hvd
 import keras
@@ -36,6 +36,14 @@ class Signal(IntEnum):
     DRAIN = 1  # this worker is to leave
     LEAVE = 2  # rank 0: whoever is to leave does so after this step
     NEXT_WORLD = 3  # rank 0: the next world's newcomers are there, all go over after this step
+
+
+class Exchanged(NamedTuple):
+    """What a step leaves in `Reduction`, under the same names."""
+
+    seen: Any
+    arrived: Any
+    arrived_at: Any
 
 
 # What `apply` does first with its gradients, in the order of the variables (the second argument as
@@ -55,6 +63,7 @@ class Reduction:
         seen: their sums over all workers, from the last completed step.
         scale: what the optimizer's learning rate is multiplied by.
         arrived: how often this worker's gradients were ready and the wait for the others began.
+        arrived_at: when that was last, in seconds since 1970; on a GPU, when their last op was dispatched.
         fp16: send gradients as half precision.
         take: what `apply` does first with its gradients; see `taking`.
     """
@@ -68,6 +77,7 @@ class Reduction:
     arrived: tf.Variable = field(
         default_factory=lambda: tf.Variable(0, dtype=tf.int64, trainable=False, name="arrived")
     )
+    arrived_at: tf.Variable = field(default_factory=lambda: _on_cpu(0.0, "arrived_at"))
     seen: tf.Variable = field(default_factory=lambda: tf.Variable([0.0] * len(Signal), trainable=False, name="seen"))
 
     def __post_init__(self) -> None:
@@ -96,8 +106,8 @@ class Reduction:
         sparse = [(i, g) for i, g in enumerate(mine) if isinstance(g, tf.IndexedSlices)]
         wire = [self._to_wire(g) for _, g in dense]
         with tf.control_dependencies([*wire, *(g.values for _, g in sparse)]):
-            arrived = self.arrived.assign_add(1)
-        with tf.control_dependencies([arrived]):
+            arrived = self.arrive()
+        with tf.control_dependencies(arrived):
             raised = self.raised.read_value()
         rows = [self._to_wire(g.values) for _, g in sparse]
         *summed, seen = _by_dtype(partial(hvd.grouped_allreduce, op=hvd.Sum), [*wire, raised], "elastic.gradients")
@@ -111,6 +121,16 @@ class Reduction:
             for (i, g), value, place in zip(sparse, values, places, strict=True):
                 result[i] = tf.IndexedSlices(_pinned(value, g.dtype), tf.identity(place), g.dense_shape)
             return result
+
+    def arrive(self) -> list[Any]:
+        """Note that this worker's gradients are ready; returns ops that the first collective waits for."""
+        with tf.device("/CPU:0"):
+            at = self.arrived_at.assign(tf.timestamp())
+        return [self.arrived.assign_add(1), at]
+
+    def exchanged(self) -> Exchanged:
+        """Return, at the end of a compiled step, what it has exchanged: cheaper than to read variables afterwards."""
+        return Exchanged(self.seen.read_value(), self.arrived.read_value(), self.arrived_at.read_value())
 
     def weighted(self, grads: Sequence[Any]) -> list[Any]:
         """Return gradients times the present share, in their own types; `None` stays `None`."""
@@ -131,6 +151,11 @@ class Reduction:
         if self.fp16 and tensor.dtype in (tf.float32, tf.float64):
             return tf.cast(tensor, tf.float16)
         return tf.cast(tensor, tf.float32) if tensor.dtype == tf.bfloat16 else tensor
+
+
+def _on_cpu(value: float, name: str) -> tf.Variable:
+    with tf.device("/CPU:0"):
+        return tf.Variable(value, dtype=tf.float64, trainable=False, name=name)
 
 
 def _by_dtype(collective: Callable[..., list[Any]], tensors: Sequence[tf.Tensor], name: str) -> list[Any]:

@@ -1,6 +1,6 @@
 """What a training is made of, and how it may end early."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,3 +70,10 @@ def plain_logs(logs: Any) -> dict[str, Any]:
     """Return logs as floats (and lists, for metrics with several values)."""
     arrays = {name: np.asarray(keras.ops.convert_to_numpy(value)) for name, value in logs.items()}
     return {name: float(a) if a.ndim == 0 else a.tolist() for name, a in arrays.items()}
+
+
+def scalars_of(logs: Any) -> dict[str, float]:
+    """Return what of a step's logs, whatever a custom `train_step` returns, is a single number."""
+    if not isinstance(logs, Mapping):
+        return {}
+    return {name: float(value) for name, value in logs.items() if getattr(value, "shape", None) == ()}

@@ -64,7 +64,7 @@ class Saver:
         if self._pending is not None:
             self._pending.result()
         if self._store is not None and self._written != state.at:
-            self._write(state.held(), hvd.size(), self._now())
+            self._write(state.held(), hvd.size(), self._now(), None)
 
     def _begin(self, state: TrainingState) -> None:
         if self._store is None or (self._pending is not None and not self._pending.done()):
@@ -73,7 +73,8 @@ class Saver:
         self._last = (began, state.at.step)
         self._pending = self._pool.submit(self._write, state.held(), hvd.size(), began, self._now() - began)
 
-    def _write(self, held: HeldState, world_size: int, began: float, blocked_s: float = 0.0) -> None:
+    def _write(self, held: HeldState, world_size: int, began: float, blocked_s: float | None) -> None:
+        """Write a checkpoint; training stands still for `blocked_s` of it, or (None) for all of it."""
         assert self._store is not None
         step = held.progress.step
         try:
@@ -83,7 +84,9 @@ class Saver:
             return
         self._written = held.progress
         took = round(self._now() - began, 6)
-        self._emit(CheckpointWritten(step, _short(path), size, took, round(blocked_s, 6)))
+        self._emit(
+            CheckpointWritten(step, _short(path), size, took, took if blocked_s is None else round(blocked_s, 6))
+        )
 
 
 def _short(path: Path) -> str:

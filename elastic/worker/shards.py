@@ -29,7 +29,7 @@ import tensorflow as tf
 from elastic.errors import ConfigError
 from elastic.worker import fixed_point
 from elastic.worker.moves import Moves
-from elastic.worker.optimizer import Reduction
+from elastic.worker.optimizer import Exchanged, Reduction
 from elastic.worker.seeds import Seeds, seed_states
 from elastic.worker.shard_validation import ShardValidation
 from elastic.worker.step import Fed, Steps, once
@@ -113,11 +113,11 @@ class ShardSteps(Steps):
             self._piece.get_concrete_function(iterator, place)  # what there is to keep is known from here on
         self._inside = True
         self._begin()
-        logs, differing, seen, arrived = self._join(self._compute(iterator, pieces, place), place)
-        self._inside, self._done = False, int(arrived)
+        logs, differing, exchanged = self._join(self._compute(iterator, pieces, place), place)
         self._traced.add(True)
+        seen = self._over(exchanged)
         self._moves.refuse(differing.numpy())
-        return logs, seen.numpy()
+        return logs, seen
 
     def join(self) -> None:
         """Do nothing: after each step, metrics are those of all workers' samples."""
@@ -137,7 +137,7 @@ class ShardSteps(Steps):
             found[key] = self._plus(found[key], new) if key in found else new
         return list(found.values())
 
-    def _join(self, mine: Sequence[Contribution], step: tf.Tensor) -> tuple[Any, ...]:
+    def _join(self, mine: Sequence[Contribution], step: tf.Tensor) -> tuple[Any, tf.Tensor, Exchanged]:
         width = len(self._shapes) + 2 * self._moves.alike_size
         largest = np.max([np.full(width, -np.inf), *(m.largest.numpy() for m in mine)], axis=0)
         agreed = self._agree(tf.constant(largest))
@@ -199,14 +199,14 @@ class ShardSteps(Steps):
         return Contribution(terms, _largest(terms, tf.maximum(one.largest, other.largest)[len(terms) :]))
 
     def _agree_on(self, largest: tf.Tensor) -> tf.Tensor:
-        with tf.control_dependencies([self._reduction.arrived.assign_add(1)]):
+        with tf.control_dependencies(self._reduction.arrive()):
             return _MAX(tf.identity(largest), name="elastic.shards.largest")
 
     def _integers_of(self, terms: list[Any], agreed: tf.Tensor, total: list[Any] | None) -> list[tf.Tensor]:
         whole = fixed_point.to_integers(terms, agreed[: len(terms)], self._shards)
         return whole if total is None else [a + b for a, b in zip(total, whole, strict=True)]
 
-    def _finish_step(self, mine: list[Any], agreed: tf.Tensor, step: tf.Tensor) -> tuple[Any, ...]:
+    def _finish_step(self, mine: list[Any], agreed: tf.Tensor, step: tf.Tensor) -> tuple[Any, tf.Tensor, Exchanged]:
         """Add up what all workers have; only then change anything."""
         raised = tf.cast(tf.round(self._reduction.raised), tf.int64)
         sums = _SUM([*mine, raised], name="elastic.shards.sums")
@@ -219,7 +219,7 @@ class ShardSteps(Steps):
             differing = self._moves.carry_out(joint[gradients:], most, -negative)
             self._seeds.set(step + 1, self._shards, 0)
             self._apply(joint[:gradients])
-            return self._model.get_metrics_result(), differing, *self._exchanged()
+            return self._model.get_metrics_result(), differing, self._reduction.exchanged()
 
     def _apply(self, joint: Sequence[tf.Tensor]) -> None:
         given, variables = self._applied

@@ -6,6 +6,7 @@ which adds those, reduces and applies. The model's own `train_step` is called in
 is what the optimizer's `apply` does (see `optimizer`).
 """
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -20,7 +21,8 @@ from elastic.worker.collective import sum_arrays
 from elastic.worker.feed import Piece
 from elastic.worker.guard import StepGuard
 from elastic.worker.held import Held
-from elastic.worker.optimizer import Reduction, Take
+from elastic.worker.optimizer import Exchanged, Reduction, Take
+from elastic.worker.own_time import OwnTime
 from elastic.worker.validation import Validation
 
 Fed = Callable[[NDArray[np.int64]], None]
@@ -36,6 +38,7 @@ class Steps:
 
     Attributes:
         validation: the same for validation.
+        own: the time that steps cost this worker itself.
         joint_metrics: whether the model's metrics are those of all workers' samples after each step,
             and not of this worker's alone until `join`.
     """
@@ -48,6 +51,7 @@ class Steps:
         self._fed = fed
         self._guard = StepGuard(model)
         self._held = Held()
+        self.own = OwnTime()
         self._inside = False
         self._done = int(reduction.arrived.numpy())
         self.validation = Validation(model)
@@ -88,14 +92,20 @@ class Steps:
             HorovodInternalError: when a peer is gone; the model is then as before the step.
         """
         self._inside = True
-        logs, share, seen, arrived = self._whole(iterator) if pieces == 1 else self._in_pieces(iterator, pieces)
+        logs, share, exchanged = self._whole(iterator) if pieces == 1 else self._in_pieces(iterator, pieces)
         if not share:
             self._guard.put_back()  # a stand-in sample leaves no trace
-        self._inside, self._done = False, int(arrived)
         self._traced.add(pieces > 1)
+        seen = self._over(exchanged)
         if self._outgrown:
             self._compile()
-        return logs, seen.numpy()
+        return logs, seen
+
+    def _over(self, exchanged: Exchanged) -> Any:
+        """Note that a step is done; return all workers' signals."""
+        self._inside, self._done = False, int(exchanged.arrived)
+        self.own.step(float(exchanged.arrived_at), time.time())
+        return exchanged.seen.numpy()
 
     def take_back(self) -> None:
         """Undo the forward pass of a step that failed in its collective; else do nothing."""
@@ -115,7 +125,7 @@ class Steps:
         for variable, total in zip([*metrics, *statistics], sum_arrays(mine, "elastic.epoch"), strict=True):
             variable.assign(total.astype(variable.dtype.as_numpy_dtype))
 
-    def _in_pieces(self, iterator: Iterator[Any], pieces: int) -> tuple[Any, ...]:
+    def _in_pieces(self, iterator: Iterator[Any], pieces: int) -> tuple[Any, Any, Exchanged]:
         if not self._held.sums and not self._model.run_eagerly:
             self._part.get_concrete_function(iterator)  # what there is to keep and to hold is known from here on
         self._begin()
@@ -127,13 +137,13 @@ class Steps:
         self._guard.keep()
         self._held.clear()
 
-    def _whole_on(self, iterator: Iterator[Any]) -> tuple[Any, ...]:
-        """Do a step of one piece; return its logs, its share of the step, and what `_exchanged` does."""
+    def _whole_on(self, iterator: Iterator[Any]) -> tuple[Any, Any, Exchanged]:
+        """Do a step of one piece; return its logs, its share of the step, and what was exchanged."""
         samples, piece, told = self._next(iterator)
         step = self._seen(self._model.train_step, samples)
         with tf.control_dependencies([*self._guard.keep(), *told]):
             logs = step(samples)
-        return logs, piece.share, *self._exchanged()
+        return logs, piece.share, self._reduction.exchanged()
 
     def _part_on(self, iterator: Iterator[Any]) -> None:
         samples, _, told = self._next(iterator)
@@ -141,12 +151,12 @@ class Steps:
         with tf.control_dependencies(told):
             step(samples)
 
-    def _last_on(self, iterator: Iterator[Any]) -> tuple[Any, ...]:
+    def _last_on(self, iterator: Iterator[Any]) -> tuple[Any, Any, Exchanged]:
         samples, piece, told = self._next(iterator)
         step = self._step_with(self._reduce_all, samples)
         with tf.control_dependencies(told):
             logs = step(samples)
-        return logs, piece.share, *self._exchanged()
+        return logs, piece.share, self._reduction.exchanged()
 
     def _hold(self, grads: Sequence[Any], variables: Any) -> None:
         self._held.add(self._reduction.weighted(grads), variables)
@@ -159,13 +169,6 @@ class Steps:
         samples, piece = next(iterator)
         self._reduction.share.assign(piece.share)
         return samples, piece, self._tell(piece)
-
-    def _exchanged(self) -> tuple[Any, Any]:
-        """Return the signals of all workers and how often gradients were ready, once the step is done.
-
-        Ops of a compiled function cost less than reads of variables outside of it.
-        """
-        return self._reduction.seen.read_value(), self._reduction.arrived.read_value()
 
     def _tell(self, piece: Piece) -> list[Any]:
         fed = self._fed

@@ -29,7 +29,7 @@ from elastic.worker import learning_rate, order
 from elastic.worker.collective import broadcast_bytes, dumps, gather_rows, loads, sum_arrays
 from elastic.worker.evaluation import evaluate
 from elastic.worker.optimizer import Signal
-from elastic.worker.parts import Drained, Parts, cut, plain_logs
+from elastic.worker.parts import Drained, Parts, cut, plain_logs, scalars_of
 from elastic.worker.stopwatch import Stopwatch
 from elastic.worker.training_state import Stage, TrainingState
 
@@ -93,6 +93,7 @@ class Training:
                 p.callbacks.apply(state.remembered)
             self._begun = True
         p.callbacks.settle()
+        p.steps.own.begin()
         self._first_step_pending = True
         self._progress_at = (time.monotonic(), state.at.samples)
         self._raise_signals([0.0] * len(Signal))
@@ -145,12 +146,13 @@ class Training:
         if p.audit is not None:
             p.audit.done(state.at)
         p.pulse.step_done(state.at.step)
+        p.pulse.own_time(p.steps.own.median_s)
         if self._first_step_pending:
             self._report_first_step(state)
         self._last_step_at = time.monotonic()
         if p.callbacks.has("on_train_batch_end"):
             p.callbacks.call("on_train_batch_end", index, plain_logs(logs))
-        self._report_progress(state)
+        self._report_progress(state, logs)
         if hvd.rank() == 0:
             p.saver.after_step(state)
         if seen.any():
@@ -251,7 +253,7 @@ class Training:
             step=state.at.step,
             samples=state.at.samples,
             samples_owed=per_epoch * epochs,
-            metrics={k: v for k, v in state.last_logs.items() if isinstance(v, float)},
+            metrics=_numbers(state.last_logs),
             stopped_early=bool(p.model.stop_training),
         )
 
@@ -263,7 +265,7 @@ class Training:
             state.stash.clear()
         self._p.emit(FirstStepDone(state.at.step, round(pause, 6), round(self._watch.lap("first_step"), 6)))
 
-    def _report_progress(self, state: TrainingState) -> None:
+    def _report_progress(self, state: TrainingState, logs: dict[str, Any]) -> None:
         now = time.monotonic()
         since, samples = self._progress_at
         if hvd.rank() != 0 or now - since < PROGRESS_PERIOD_S:
@@ -281,6 +283,7 @@ class Training:
                 samples=at.samples,
                 samples_per_s=round((at.samples - samples) / (now - since), 1),
                 size=hvd.size(),
+                metrics=scalars_of(logs),
             )
         )
 
@@ -289,7 +292,11 @@ class Training:
         state.last_logs = logs
         if hvd.rank() != 0:
             return
-        numbers = {k: v for k, v in logs.items() if isinstance(v, float)}
+        numbers = _numbers(logs)
         self._p.emit(EpochEnded(epoch, state.at.step, state.at.samples, numbers, round(took, 3), hvd.size()))
         words = "  ".join(f"{k} {v:.4f}" for k, v in numbers.items())
         self._p.say(f"epoch {epoch + 1}/{self._p.config.epochs}  {words}  ({hvd.size()} workers, {took:.1f} s)")
+
+
+def _numbers(logs: dict[str, Any]) -> dict[str, float]:
+    return {name: value for name, value in logs.items() if isinstance(value, float)}

@@ -27,7 +27,9 @@ def test_help_comes_at_once_and_names_every_command(tmp_path: Path) -> None:
         done = call(BIN / "elastic", "--help", cwd=tmp_path)
         took.append(time.monotonic() - began)
     assert done.returncode == 0
-    assert all(command in done.stdout for command in ("run", "worker", "doctor"))
+    assert all(
+        command in done.stdout for command in ("run", "worker", "status", "report", "metrics", "audit", "doctor")
+    )
     assert min(took) < 2.0
 
 
@@ -58,6 +60,15 @@ def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
     done = call(BIN / "elastic", "run", name, cwd=tmp_path)
     assert done.returncode == 2
     assert f"{name}: no such file" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["status", "report", "metrics"])
+def test_a_folder_that_is_no_run_is_named(tmp_path: Path, command: str) -> None:
+    for words in ([], [tmp_path]):
+        done = call(BIN / "elastic", command, *words, cwd=tmp_path)
+        assert done.returncode == 2
+        assert "expected" in done.stderr
+        assert "Traceback" not in done.stderr
 
 
 def test_the_doctor_finds_this_machine_able_to_train(tmp_path: Path) -> None:

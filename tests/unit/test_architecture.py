@@ -22,7 +22,13 @@ MAY_LOAD = {
 }
 
 # Who must know nothing of whom.
-BOTTOM = tuple(f"elastic.{name}" for name in ["config", "jobfile", "events", "errors", "progress", "channel", "rundir"])
+BOTTOM = tuple(
+    f"elastic.{name}"
+    for name in (
+        *("config", "jobfile", "events", "eventlog", "errors", "progress", "channel", "rundir"),
+        *("filesystem", "heartbeats", "stragglers"),
+    )
+)
 ABOVE_BOTTOM = ("elastic.cli", "elastic.launch", "elastic.agent", "elastic.worker", "elastic.views", "elastic.chaos")
 FORBIDDEN = {
     **dict.fromkeys(BOTTOM, (*ABOVE_BOTTOM, "elastic.doctor", "elastic.examples")),

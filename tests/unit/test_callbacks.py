@@ -14,7 +14,6 @@ from keras.callbacks import Callback, CSVLogger, EarlyStopping, History, ModelCh
 
 from elastic.worker.callback_state import apply_state, capture
 from elastic.worker.callbacks import Callbacks, RankZero, rank_zero
-from elastic.worker.scalars import Scalars
 
 # Keras asks NumPy for a copy of a variable in a way that NumPy deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -487,22 +486,3 @@ def test_a_dictionary_that_makes_its_values_goes_on_making_them() -> None:
     apply_state(other, capture(one))
     other.value["a"].append(1)
     assert (one.value, other.value) == ({}, {"a": [1]})
-
-
-def test_a_copied_run_writes_its_scalars_where_it_is_now(tmp_path: Path) -> None:
-    then = Worker([rank_zero(Scalars(str(tmp_path / "then")))]).start()
-    now = Worker([rank_zero(Scalars(str(tmp_path / "now")))]).start(then.callbacks.capture())
-    now.epoch(0, loss=1.0)
-    now.callbacks.end({})
-    assert [p.name for p in tmp_path.iterdir()] == ["now"]
-
-
-def test_scalars_are_written_for_each_epoch(tmp_path: Path) -> None:
-    callback = Scalars(str(tmp_path))
-    callback.on_epoch_end(0, {"loss": 2.0, "per_class": [1.0, 2.0]})
-    callback.on_epoch_end(1, {"loss": 1.0})
-    callback.on_train_end()
-    files = [str(p) for p in tmp_path.iterdir()]
-    events = [tf.compat.v1.Event.FromString(r.numpy()) for r in tf.data.TFRecordDataset(files)]
-    found = [(e.step, v.tag, float(tf.make_ndarray(v.tensor))) for e in events for v in e.summary.value]
-    assert found == [(1, "loss", 2.0), (2, "loss", 1.0)]

@@ -244,7 +244,9 @@ def test_nothing_changes_before_every_gradient_has_arrived(kind: str, fp16: bool
         optimizer.apply([tf.constant([1.0, 2.0]), sparse([1], 2.0), tf.constant([1.0], tf.float64)], variables)
 
     graph = tf.function(train, autograph=False).get_concrete_function().graph
-    arrived = [inner.name for outer, inner in graph.captures if outer is reduction_of(optimizer).arrived.handle]
+    reduction = reduction_of(optimizer)
+    noted = (reduction.arrived.handle, reduction.arrived_at.handle)  # that this worker's gradients are ready, and when
+    arrived = [inner.name for outer, inner in graph.captures if any(outer is handle for handle in noted)]
     changes = [op for op in graph.get_operations() if op.type.startswith(CHANGES) and op.inputs[0].name not in arrived]
     collectives = {op.name for op in graph.get_operations() if op.type.startswith("Horovod")}
     early = [op.name for op in changes if not collectives <= ancestors(op)]

@@ -105,3 +105,9 @@ def test_no_restarts_wanted_means_none() -> None:
     assert after_launcher(Ended([], 1, "gone"), 0, most_restarts=0, backoff_s=1.0) == GiveUp(
         "the launcher ended with code 1: gone"
     )
+
+
+@pytest.mark.parametrize(("code", "full", "done"), [(0, True, True), (0, False, False), (1, True, False)])
+def test_a_goal_that_no_room_was_left_to_tell_of_is_reached_all_the_same(code: int, full: bool, done: bool) -> None:
+    end = Ended([LOST], code, "bye", disk_full=full)
+    assert isinstance(after_launcher(end, 0, 3, 1.0), Done) is done
