@@ -119,7 +119,7 @@ class ShardSteps(Steps):
         self._moves.refuse(differing.numpy())
         return logs, seen
 
-    def join(self) -> None:
+    def join(self, iterator: Iterator[Any]) -> None:
         """Do nothing: after each step, metrics are those of all workers' samples."""
 
     def _begin_step(self) -> None:

@@ -113,12 +113,17 @@ class Steps:
             self._guard.put_back()
             self._inside, self._done = False, int(self._reduction.arrived.numpy())
 
-    def join(self) -> None:
+    def join(self, iterator: Iterator[Any]) -> None:
         """Make equal on all workers what the forward passes of an epoch moved apart, in one collective.
 
         Metrics become those of all workers' samples: Keras keeps sums, which are added. Statistics of
         layers (BatchNorm) become the workers' mean. Seeds stay, each worker draws its own numbers.
+
+        Args:
+            iterator: as for `train`; nothing is taken from it.
         """
+        if not self._guard.watching:  # this worker has come after the epoch's last step
+            self._whole.get_concrete_function(iterator)
         metrics = [v.value for v in self._model.metrics_variables]
         statistics = self._guard.statistics
         mine = [v.numpy() for v in metrics] + [v.numpy().astype(np.float64) / hvd.size() for v in statistics]

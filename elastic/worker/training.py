@@ -115,7 +115,7 @@ class Training:
                     if p.model.stop_training:
                         break
             p.pulse.enter(Phase.SYNCING)
-            p.steps.join()
+            p.steps.join(batches)
             p.pulse.enter(Phase.USER)
             state.epoch_logs = plain_logs(p.model.get_metrics_result())
             state.stage = Stage.TRAINED

@@ -41,8 +41,9 @@ def warm_up(
     try:
         for part in _ways(config, len(training.source)):
             for _ in range(2):  # the second goes the way of every later one
-                steps.train(training.training(part, config.seed, 0), part.pieces(0))
-        steps.join()
+                pieces = training.training(part, config.seed, 0)
+                steps.train(pieces, part.pieces(0))
+        steps.join(pieces)
         if validation is not None:
             _validate(steps, validation)
         exchange((0,), touched, b"", "warmup")

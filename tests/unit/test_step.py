@@ -197,6 +197,16 @@ def test_a_failed_step_leaves_everything_as_before_it(micro: int | None, monkeyp
     assert not differences(expected, bench.values())
 
 
+def test_a_worker_that_comes_after_the_last_step_joins_the_epoch_all_the_same() -> None:
+    worked, late = (Bench(network(keras.layers.BatchNormalization())) for _ in range(2))
+    worked.train(epochs=1)
+    before = late.values()
+    late.steps.join(late.feed.training(cut(N, N, BATCH, 0, 1), 1, 0))
+    assert late.steps._guard.statistics
+    assert len(late.steps._guard.statistics) == len(worked.steps._guard.statistics)
+    assert not differences(before, late.values())
+
+
 def test_taking_back_after_a_step_that_was_done_does_nothing() -> None:
     bench = Bench(network(keras.layers.BatchNormalization())).train(5)
     before = bench.values()
