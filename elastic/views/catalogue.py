@@ -1,4 +1,4 @@
-"""The table of all facts, made from their classes: `python -m elastic.views.catalogue > docs/events.md`."""
+"""The table of all facts, made from their classes: `python -m elastic.views.catalogue > elastic/views/EVENTS.md`."""
 
 import sys
 from dataclasses import MISSING, Field, fields

@@ -277,8 +277,8 @@ def test_the_newest_generation_is_read_from_the_end_of_the_file(tmp_path: Path) 
 
 
 def test_the_page_of_all_facts_is_up_to_date() -> None:
-    page = Path(__file__).parents[2] / "docs" / "events.md"
-    assert page.read_text() == markdown(), "make it again: python -m elastic.views.catalogue > docs/events.md"
+    page = Path(__file__).parents[2] / "elastic" / "views" / "EVENTS.md"
+    assert page.read_text() == markdown(), "make it again: python -m elastic.views.catalogue > elastic/views/EVENTS.md"
 
 
 def test_every_fact_says_what_it_means() -> None:
