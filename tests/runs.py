@@ -1,8 +1,12 @@
 """Hand-written runs that tests of the views fold."""
 
+import json
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from elastic.events import Record
+from elastic.rundir import RunDir
 
 
 def fact(time: float, event: str, generation: int = 1, rank: int = 0, **own: Any) -> Record:
@@ -106,3 +110,15 @@ RESTARTED = [
     progressed(17.0, 40),
     fact(20.0, "JobFinished", 1, epochs=1, step=90, samples=90, samples_owed=90, metrics={}),
 ]
+
+
+def kept(folder: Path, records: list[Record]) -> RunDir:
+    """Write a run directory as an agent and a launcher leave it."""
+    directory = RunDir(folder).create()
+    lines = []
+    for record in records:
+        raw = asdict(record)
+        lines.append(json.dumps(raw | raw.pop("fields")) + "\n")
+    directory.events.write_text("".join(lines))
+    directory.config.write_text("name: mnist\nepochs: 2\n")
+    return directory

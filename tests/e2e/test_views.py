@@ -66,7 +66,7 @@ def test_a_run_that_heals_can_be_watched_and_written_up(start: Start) -> None:
     assert re.search(r"rank 1 on localhost was killed by SIGKILL; replaced from standby in \d\.\d\d s; 0 steps", page)
     (recovery,) = status(job)["recoveries"]
     assert sum(recovery["phases_s"].values()) == pytest.approx(recovery["end"] - recovery["begin"], abs=1e-3)
-    assert recovery["end"] - recovery["begin"] < 5.0
+    assert recovery["end"] - recovery["begin"] < 20.0
     job.process.send_signal(signal.SIGTERM)
     assert job.finish() == 143, job.transcript()
     ended = status(job)

@@ -1,7 +1,6 @@
 import json
 import os
 import re
-from dataclasses import asdict
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -21,21 +20,9 @@ from elastic.views.load import Run, load, newest
 from elastic.views.pauses import Phase, pauses
 from elastic.views.report import html, write
 from elastic.views.timeline import lanes
-from tests.runs import BROKEN, HEALED, RESTARTED, TRAINING, fact, progressed
+from tests.runs import BROKEN, HEALED, RESTARTED, TRAINING, fact, kept, progressed
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
-
-
-def kept(folder: Path, records: list[Record]) -> RunDir:
-    """Write a run directory as an agent and a launcher leave it."""
-    directory = RunDir(folder).create()
-    lines = []
-    for record in records:
-        raw = asdict(record)
-        lines.append(json.dumps(raw | raw.pop("fields")) + "\n")
-    directory.events.write_text("".join(lines))
-    directory.config.write_text("name: mnist\nepochs: 2\n")
-    return directory
 
 
 def report(records: list[Record]) -> str:

@@ -11,8 +11,8 @@ from elastic.heartbeats import Heartbeat
 from elastic.rundir import RunDir
 from elastic.views.load import Run
 from elastic.views.state import State, state_of
-from elastic.views.status import duration, page
-from tests.runs import BROKEN, HEALED, RESTARTED, TRAINING, fact
+from elastic.views.status import duration, page, show
+from tests.runs import BROKEN, HEALED, RESTARTED, TRAINING, fact, kept
 
 RUN = RunDir(Path("/runs/mnist-1"))
 SLOW = fact(12.0, "WorkerStraggled", 2, 0, of_host="h", of_slot=1, of_rank=1, own_s=0.09, peers_s=0.02)
@@ -180,3 +180,32 @@ def test_a_narrow_terminal_is_enough() -> None:
 )
 def test_durations_are_for_people(took_s: float, words: str) -> None:
     assert duration(took_s) == words
+
+
+def test_a_run_that_has_ended_is_watched_to_its_end_which_is_now(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = kept(tmp_path / "run", HEALED)
+    show(run.path, watch=True, as_json=False)
+    assert "mnist  finished" in capsys.readouterr().out
+    show(run.path, watch=True, as_json=True)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line)["phase"] == "finished"
+
+
+def test_a_run_is_watched_until_it_ends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = kept(tmp_path / "run", BROKEN)
+    rest = [asdict(r) for r in HEALED[len(BROKEN) :]]
+
+    def next_second(_: float) -> None:
+        with run.events.open("a") as file:
+            for raw in (rest.pop(0) for _ in range(min(4, len(rest)))):
+                file.write(json.dumps(raw | raw.pop("fields")) + "\n")
+
+    monkeypatch.setattr("elastic.views.status.time.sleep", next_second)
+    show(run.path, watch=True, as_json=True)
+    phases = [json.loads(line)["phase"] for line in capsys.readouterr().out.splitlines()]
+    assert list(dict.fromkeys(phases)) == ["recovering", "training", "finished"]
+    assert rest == []
