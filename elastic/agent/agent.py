@@ -185,7 +185,9 @@ class Agent:
         beat = worker.pulse.read()
         self._step_times.look(beat.step, now)
         if self._hung is None:
-            self._hung = verdict(beat, now, self._settings.limits, self._step_times.median_s)
+            limits = self._settings.limits
+            stopped = now - beat.heartbeat > limits.heartbeat_s and worker.is_stopped()
+            self._hung = verdict(beat, now, limits, self._step_times.median_s, stopped=stopped)
             if self._hung is not None:
                 self._replace_hung(worker, now)
 
@@ -270,7 +272,10 @@ class Agent:
             prepare, size = self._prepare(self._settings.level, standby=True), self._settings.standbys
             from elastic.agent.keeper import Keeper  # not before the slot's worker is on its way
 
-            self._keeper = Keeper(self._loop, self._meeting, lock, self._events, prepare, self._a.env, size, log)
+            silent_s = self._settings.limits.heartbeat_s
+            self._keeper = Keeper(
+                self._loop, self._meeting, lock, self._events, prepare, self._a.env, size, log, silent_s
+            )
             self._keeper.open()
         if self._worker is not None and self._worker.pulse.read().step > 0:
             self._keeper.training()

@@ -90,7 +90,7 @@ class Host:
         assert lock is not None
         prepare = Prepare("/jobs/mnist.yaml", self.config, "/runs/1", standby=True, level="step")
         log = self.folder / "standby.log"
-        self.keeper = Keeper(self.loop, self.meeting, lock, self, prepare, dict(os.environ), 1, log)
+        self.keeper = Keeper(self.loop, self.meeting, lock, self, prepare, dict(os.environ), 1, log, 5.0)
         self.keeper.open()
         self.keeper.training()
         self.now += SETTLE_S

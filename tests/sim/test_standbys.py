@@ -78,6 +78,20 @@ def test_a_standby_that_got_warm_ends_the_row_of_failures(world: World) -> None:
     assert world.workers[3].started == pytest.approx(20.0, abs=1.5)  # one that was ready is replaced at once
 
 
+def test_a_standby_that_stands_still_is_replaced_before_it_is_needed(world: World) -> None:
+    world.pool(1).at(20.0, lambda: setattr(world.workers[1], "silent", True)).run_until(60.0)
+    assert [r.get("reason") for r in world.facts(StandbyLost)] == ["stands still (exit code -9)"]
+    assert world.workers[1].ended == pytest.approx(20.0 + world.settings.limits.heartbeat_s, abs=2.0)
+    assert len(world.facts(StandbyReady)) == 2
+
+
+def test_a_standby_that_has_just_been_stopped_is_not_handed_over(world: World) -> None:
+    world.pool(1).plays(crashes(20.0), trains)
+    world.at(19.9, lambda: setattr(world.workers[1], "stopped", True)).run_until(40.0)
+    assert [r.get("source") for r in world.facts(WorkerStarted)] == ["cold", "cold"]
+    assert [r.get("reason") for r in world.facts(StandbyLost)] == ["stands still (exit code -9)"]
+
+
 def test_the_standbys_end_with_the_slot(world: World) -> None:
     assert world.pool(2).plays(finishes(30.0)).run() == ExitCode.GOAL_REACHED
     _, *standbys = world.workers
