@@ -246,6 +246,36 @@ class JobStopped(Event):
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class FaultInjected(Event):
+    """`elastic chaos` broke something on purpose.
+
+    `fault` counts from 1, `at_step` is what training had reached, `slots` how many workers there are
+    to be once it is cured.
+    """
+
+    fault: int
+    kind: str
+    target: str
+    pids: list[int]
+    places: list[str]  # host[slot] of each of them that has one
+    at_step: int
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class FaultUndone(Event):
+    fault: int
+    at_step: int
+
+
+@dataclass(frozen=True, slots=True)
+class FaultSkipped(Event):
+    fault: int
+    kind: str
+    reason: str
+
+
 _END_BYTES = 1 << 18
 
 

@@ -7,6 +7,7 @@ tensorboard/    scalars
 audit/          with `audit: true`, one file a worker process: what it fed into which step
 logs/           one file a worker, one for the launcher
 summary.json    the outcome
+chaos.json      after `elastic chaos`: the faults, and how the job lived through them
 """
 
 import os
@@ -50,6 +51,10 @@ class RunDir:
     @property
     def summary(self) -> Path:
         return self.path / "summary.json"
+
+    @property
+    def chaos(self) -> Path:
+        return self.path / "chaos.json"
 
     def create(self) -> "RunDir":
         """Make the directory and its parts where they are missing.

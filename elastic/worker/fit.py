@@ -184,7 +184,7 @@ class _Fit:
         request, context, config = self._request, self._context, self._config
         folder = context.run_dir.checkpoints if context.run_dir else None
         store = CheckpointStore(folder, config.checkpoint.keep) if folder and config.checkpoint.enabled else None
-        mine = list(request.callbacks)
+        mine = [*request.callbacks, *context.callbacks]
         if config.tensorboard and context.run_dir is not None:
             mine.append(rank_zero(Scalars(str(context.run_dir.tensorboard))))
         params = {"epochs": config.epochs, "steps": None, "verbose": request.verbose}

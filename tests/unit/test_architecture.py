@@ -22,15 +22,18 @@ MAY_LOAD = {
 }
 
 # Who must know nothing of whom.
-BOTTOM = tuple(f"elastic.{name}" for name in ["config", "jobfile", "events", "errors", "progress", "channel", "rundir"])
+BOTTOM = tuple(
+    f"elastic.{name}" for name in ["config", "jobfile", "events", "errors", "progress", "channel", "rundir", "deeds"]
+)
 ABOVE_BOTTOM = ("elastic.cli", "elastic.launch", "elastic.agent", "elastic.worker", "elastic.views", "elastic.chaos")
 FORBIDDEN = {
     **dict.fromkeys(BOTTOM, (*ABOVE_BOTTOM, "elastic.doctor", "elastic.examples")),
     "discovery": ("elastic",),
     "elastic.views": ("elastic.cli", "elastic.launch", "elastic.agent", "elastic.worker"),
-    "elastic.worker": ("elastic.cli", "elastic.launch", "elastic.agent", "elastic.views"),
-    "elastic.agent": ("elastic.cli", "elastic.launch", "elastic.worker"),
-    "elastic.launch": ("elastic.cli", "elastic.worker"),
+    "elastic.chaos": ("elastic.cli", "elastic.agent", "elastic.worker"),
+    "elastic.worker": ("elastic.cli", "elastic.launch", "elastic.agent", "elastic.views", "elastic.chaos"),
+    "elastic.agent": ("elastic.cli", "elastic.launch", "elastic.worker", "elastic.chaos"),
+    "elastic.launch": ("elastic.cli", "elastic.worker", "elastic.chaos"),
 }
 
 
@@ -104,4 +107,4 @@ def test_what_starts_fast_loads_nothing_heavy(modules: list[str]) -> None:
 def test_the_command_line_explains_itself() -> None:
     line = [sys.executable, "-m", "elastic", "--help"]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert all(command in done.stdout for command in ("run", "worker", "doctor"))
+    assert all(command in done.stdout for command in ("run", "worker", "chaos", "doctor"))
