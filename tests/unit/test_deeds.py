@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from elastic.chaos import cgroup
 from elastic.deeds import EXIT_CODE, Deed, ask
 
 # Like a worker: it listens, and calls the callback after each "step". It prints a line a step.
@@ -129,6 +130,19 @@ def test_memory_runs_out(tmp_path: Path, worker: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while (space := address_space())[1] == -1 or space[0] < space[1] - (1 << 24):
         assert time.monotonic() < deadline, space
+
+
+@pytest.mark.skipif(cgroup.obstacle() is not None, reason=str(cgroup.obstacle()))
+def test_a_worker_that_takes_all_memory_is_killed_by_the_kernel(tmp_path: Path, worker: subprocess.Popen[str]) -> None:
+    assert worker.stdout is not None
+    worker.stdout.readline()
+    undo = cgroup.confine([worker.pid], 64 << 20)
+    try:
+        do(tmp_path, worker.pid, Deed.HOG)
+        worker.communicate(timeout=PATIENCE_S)
+        assert worker.returncode == -signal.SIGKILL
+    finally:
+        undo()
 
 
 def test_a_process_that_does_not_listen_is_not_asked(tmp_path: Path) -> None:
