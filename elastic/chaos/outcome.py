@@ -122,6 +122,7 @@ def _plain(verdict: Verdict) -> dict[str, object]:
 
 
 WIDTH = 130  # where the terminal does not say that it has more
+MOST = 60  # characters of a cause
 COLUMNS = ("", "fault", "at step", "outcome", "recovered", "= detect + restart + world + step", "lost", "root cause")
 _UNPLACED = ("standby", "driver")
 _STYLES = {
@@ -176,5 +177,7 @@ def _seconds(verdict: Verdict) -> tuple[str, str]:
 
 
 def _cause(verdict: Verdict) -> str:
-    words = escape(verdict.cause.partition(" ")[2] if verdict.named is not False else verdict.cause)
+    first = verdict.cause.partition("\n")[0]
+    first = first if len(first) <= MOST else f"{first[: MOST - 3]}..."
+    words = escape(first.partition(" ")[2] if verdict.named is not False else first)
     return f"[bold red]wrong:[/] {words}" if verdict.named is False else words

@@ -173,14 +173,13 @@ class Chaos:
 
     def _try(self, planned: Planned, now: float) -> None:
         """Inject the next fault, if it is due."""
-        step = max(self._pulses.step(self._scene.world.pids), self._scene.step)
         training_s = now - self._training_since if self._training_since is not None else -1.0
         if not planned.overlap and not all(t.over for t in self._trials.values()):
             return
         reason = obstacle(planned.kind)
         if reason is not None:
             self._skip(planned, reason)
-        if reason is not None or not self._cue.due(step, training_s, now):
+        if reason is not None or not self._cue.due(self._step(), training_s, now):
             return
         anyhow = planned.overlap or planned.event is not None or planned.during is not None
         if (not anyhow and not self._scene.world.whole) or (planned.warm and not self._scene.standbys):
@@ -211,6 +210,10 @@ class Chaos:
             return found
         beats = {p: self._pulses.read(p.pid) for p in found}
         return tuple(p for p, beat in beats.items() if beat is not None and beat.phase is planned.during)
+
+    def _step(self) -> int:
+        """Return what training has reached."""
+        return max(self._pulses.step(self._scene.world.pids), self._scene.step)
 
     def _slots(self) -> int:
         """Return how many workers there are to be."""
@@ -254,8 +257,8 @@ class Chaos:
                 del self._ongoing[number]
                 with contextlib.suppress(OSError):
                     ongoing.undo()
-                step = max(self._pulses.step(self._scene.world.pids), self._scene.step)
-                self._emit(FaultUndone(number, step), time.time())
+                if not self._trials[number].fatal:  # otherwise the job has cured it
+                    self._emit(FaultUndone(number, self._step()), time.time())
 
     def _read(self) -> None:
         """Take the facts that have come."""
