@@ -138,6 +138,7 @@ class Agent:
             self._loop.watch(self._ahead.fd, self._pass_news)
         self._loop.every(TICK_S, self.tick)
         self._loop.every(KEEP_S, self._keep)
+        self._loop.every(KEEP_S, self._overtake)
         code = self._loop.run()
         if self._keeper is not None:
             self._keeper.close()
@@ -280,6 +281,25 @@ class Agent:
         if self._worker is not None and self._worker.pulse.read().step > 0:
             self._keeper.training()
         self._keeper.tend()
+
+    def _overtake(self) -> None:
+        """Let a standby that has become ready take the place of a cold worker that is still coming up.
+
+        Where one worker is lost soon after another, the pool's next standby may have a head start.
+        """
+        cold = self._worker
+        if cold is None or cold.source == "standby" or self._told_to_go or self._stop_signal is not None:
+            return
+        standby = self._from_pool()
+        if standby is None:
+            return
+        for file in (cold.channel.sock, cold.pidfd):
+            self._loop.unwatch(file)
+        cold.kill()
+        self._output.detach(self._loop, cold)
+        cold.reap()
+        self._events.emit(WorkerLeft(cold.pid, "a standby was ready before it"))
+        self._start_worker(standby)
 
     def _listen(self, worker: WorkerProcess) -> None:
         messages = worker.channel.receive()
