@@ -2,7 +2,6 @@
 
 import json
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -107,10 +106,9 @@ def write(run_dir: RunDir, plan: str, seed: int, planned: Sequence[Planned], fou
         "verdicts": [_plain(v) for v in found.verdicts],
     }
     try:
-        fd, name = tempfile.mkstemp(dir=run_dir.path, prefix=".chaos.")
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            json.dump(whole, file, indent=1)
-        return Path(name).replace(run_dir.chaos)
+        new = run_dir.chaos.with_name(f".{run_dir.chaos.name}.{os.getpid()}")
+        new.write_text(json.dumps(whole, indent=1), encoding="utf-8")
+        return new.replace(run_dir.chaos)
     except OSError as error:
         print(f"elastic: no chaos.json: {error}")
         return None

@@ -133,7 +133,7 @@ class Trial:
             case "StandbyLost" if get("standby_pid") in self.injected.get("pids"):
                 self.said.append(("standby", f"StandbyLost {get('reason')}"))
             case "JobStarted":
-                self.said.append(("driver", f"JobStarted {get('restarts')}"))
+                self.said.append(("driver", f"JobStarted launcher started again ({get('restarts')})"))
             case "CheckpointRejected":
                 self.said.append((Path(get("path")).name, f"CheckpointRejected {get('reason')}"))
 
