@@ -141,7 +141,7 @@ class Trial:
         if self.waits or not self._gone_on:
             return False
         world = scene.world
-        if not world.whole or world.size < int(self.injected.get("slots")):
+        if not world.whole or world.size != int(self.injected.get("slots")):
             return False
         if self.fatal and self.planned.target == "driver":
             return scene.launchers > self.before.launchers and world.number > self.before.world.number

@@ -204,6 +204,15 @@ def test_a_world_too_small_is_waited_for_until_all_are_back() -> None:
     assert verdict([*alone, *world(17.0, 3, 100, 200, step=130)], fault).outcome is Outcome.SURVIVED
 
 
+def test_a_world_too_large_is_waited_for_until_the_rest_have_left() -> None:
+    here = fact(10.0, "FaultInjected", fault=1, kind="host_added", target="", pids=[], places=[], at_step=50, slots=2)
+    fault = {"kind": "host_added", "for_s": 5}
+    three = [*BEGUN, here, *world(11.0, 2, 100, 101, 200, step=52), undone(15.0, 100)]
+    more = fact(16.0, "Progressed", 0, 100, rank=0, step=120)
+    assert verdict([*three, more], fault).hang
+    assert verdict([*three, more, *world(17.0, 3, 100, 101, step=130)], fault).outcome is Outcome.SURVIVED
+
+
 def test_a_driver_that_is_lost_is_replaced_by_another_start() -> None:
     fault = {"kind": "kill", "target": "driver"}
     here = fact(10.0, "FaultInjected", fault=1, kind="kill", target="driver", pids=[9], places=[], at_step=50, slots=2)
