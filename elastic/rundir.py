@@ -4,6 +4,7 @@ config.yaml     the configuration as resolved
 events.jsonl    one typed fact a line
 checkpoints/    durable state, newest last
 tensorboard/    scalars
+stash/          what a slot's last worker had put by when its agent ended, until training goes on
 audit/          with `audit: true`, one file a worker process: what it fed into which step
 logs/           one file a worker, one for the launcher
 summary.json    the outcome
@@ -43,6 +44,10 @@ class RunDir:
     @property
     def audit(self) -> Path:
         return self.path / "audit"
+
+    @property
+    def stash(self) -> Path:
+        return self.path / "stash"
 
     @property
     def logs(self) -> Path:

@@ -30,6 +30,7 @@ from elastic.agent.meeting import Meeting
 from elastic.agent.output import Output
 from elastic.agent.policy import Budget, Cause, EndSlot, WorkerExit, after_exit, cause_of, words_for
 from elastic.agent.process import WorkerProcess
+from elastic.agent.remains import keep
 from elastic.agent.rendezvous import Rendezvous
 from elastic.agent.settings import Settings
 from elastic.agent.slot import Assignment
@@ -140,9 +141,18 @@ class Agent:
         self._loop.every(KEEP_S, self._keep)
         self._loop.every(KEEP_S, self._overtake)
         code = self._loop.run()
+        if code != ExitCode.GOAL_REACHED:
+            self._keep_remains()
         if self._keeper is not None:
             self._keeper.close()
         return code
+
+    def _keep_remains(self) -> None:
+        slot = self._a.slot
+        try:
+            keep(self._stash, self._a.run_dir.stash / f"{slot.host}-{slot.local_rank}")
+        except OSError as error:
+            print(f"elastic: the state between two worlds is lost: {error}", file=sys.stderr, flush=True)
 
     def stop(self, number: int, within_s: float | None = None) -> None:
         """Let the worker finish its step, commit and leave; a second call kills it at once."""

@@ -28,7 +28,7 @@ from elastic.worker.optimizer import Reduction, distribute
 from elastic.worker.parts import Drained, Parts
 from elastic.worker.saving import Saver
 from elastic.worker.scalars import Scalars
-from elastic.worker.stash import Stash
+from elastic.worker.stash import Remains, Stash
 from elastic.worker.step import Steps, build
 from elastic.worker.stopwatch import Stopwatch
 from elastic.worker.training import Training
@@ -193,6 +193,7 @@ class _Fit:
         if go is not None:
             state.generation = go.generation
             state.stash = Stash(f"/proc/{go.agent_pid}/fd/{go.stash_fd}")
+            state.remains = Remains(state.stash, context.run_dir.stash if context.run_dir else None)
         if config.audit and context.run_dir is not None and go is not None:
             self._audit = AuditLog(context.run_dir.audit, f"{go.host}-{go.slot}-{os.getpid()}")
         parts = Parts(
