@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import time
@@ -13,6 +14,7 @@ import psutil
 from elastic.deeds import FOLDER_VARIABLE
 from elastic.events import Lines
 
+_LAUNCHER = re.compile(r"elastic[./]launch")  # not what else `elastic run` may start
 GONE_S = 5.0  # processes of a job that has ended may take to end
 
 
@@ -50,10 +52,10 @@ class Job:
 
     def launchers(self) -> list[int]:
         """Return the pids of the launchers that it has started and that are there."""
-        try:
-            return [p.pid for p in psutil.Process(self._process.pid).children()]
-        except psutil.Error:
-            return []
+        with contextlib.suppress(psutil.Error):
+            children = psutil.Process(self._process.pid).children()
+            return [p.pid for p in children if any(_LAUNCHER.search(word) for word in p.cmdline())]
+        return []
 
     def stop(self) -> None:
         """Tell it to finish its step, write a checkpoint and end."""
