@@ -147,7 +147,8 @@ def aim(target: str, draw: float, scene: Scene) -> tuple[Process, ...]:
     if target.startswith("host "):
         return tuple(p for p in members if p.slot is not None and p.slot[0] == target[5:])
     if target.startswith("agent "):
-        agents = [scene.agents[slot] for slot in sorted(scene.agents)]
+        slots = sorted(p.slot for p in members if p.slot is not None)  # not one whose worker is still to come
+        agents = [scene.agents[slot] for slot in slots if slot in scene.agents]
         return (agents[number],) if number < len(agents) else ()
     match target:
         case "random":

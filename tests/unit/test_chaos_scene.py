@@ -87,6 +87,12 @@ def test_targets_are_those_of_the_newest_world(target: str, draw: float, pids: l
     assert [p.pid for p in aim(target, draw, scene_of(TRAINING))] == pids
 
 
+def test_an_agent_whose_worker_is_not_in_the_world_is_not_aimed_at() -> None:
+    story = [*TRAINING, fact("AgentStarted", 2, pid=12), started(2, 300)]
+    assert aim("agent 2", 0.0, scene_of(story)) == ()
+    assert [p.pid for p in aim("agent 1", 0.0, scene_of(story))] == [11]
+
+
 def test_a_newcomer_is_one_until_its_first_step() -> None:
     story = [*TRAINING, fact("StandbyPromoted", 0, standby_pid=200), started(1, 200)]
     assert aim("newcomer", 0.0, scene_of(story)) == (Process(200, ("h", 1)),)
