@@ -1,4 +1,4 @@
-"""The command line: `elastic run | worker | status | report | metrics | audit | doctor`."""
+"""The command line: `elastic run | worker | status | report | metrics | audit | chaos | doctor`."""
 
 import sys
 from pathlib import Path
@@ -127,6 +127,26 @@ def audit(
         raise ConfigError(str(error)) from None
     typer.echo("\n".join(tell(found)))
     raise typer.Exit(ExitCode.GOAL_REACHED if found.exact else ExitCode.FAILED)
+
+
+@app.command()
+def chaos(
+    plan: Annotated[Path, typer.Argument(help="A YAML file with faults, such as configs/chaos/smoke.yaml.")],
+    job: Job,
+    sets: Sets = None,
+    run_dir: RunDirectory = None,
+    config: Extra = None,
+    seed: Annotated[int | None, typer.Option(help="Draw with another seed than the plan's.")] = None,
+) -> None:
+    """Break a job by a plan and judge how it lived through it; exit code 1 when a fault was not survived.
+
+    The job runs under `elastic run`, with audit: true and what the plan sets, until all faults are over.
+
+    Every fault is undone at the end, on Ctrl-C too. The verdict is also chaos.json of the run directory.
+    """
+    from elastic.chaos.run import run_chaos
+
+    raise typer.Exit(run_chaos(plan, job, sets or [], run_dir, config, seed))
 
 
 @app.command()

@@ -238,7 +238,8 @@ class Job(Section):
     """How `elastic run` looks after the launcher.
 
     It is started again when it ends without the goal, or when neither a step nor another fact
-    comes for `stall_s`; at most `max_restarts` times, after `backoff_s`, then twice that, ...
+    comes for `stall_s`; at most `max_restarts` times in a row without training getting any further,
+    after `backoff_s`, then twice that, ...
     """
 
     max_restarts: int = Field(default=3, ge=0)

@@ -275,6 +275,40 @@ class WorkerStraggled(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class FaultInjected(Event):
+    """`elastic chaos` broke something on purpose.
+
+    `fault` counts from 1, `at_step` is what training had reached, `slots` how many workers there are
+    to be once it is cured.
+    """
+
+    fault: int
+    kind: str
+    target: str
+    pids: list[int]
+    places: list[str]  # host[slot] of each of them that has one
+    at_step: int
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class FaultUndone(Event):
+    """`elastic chaos` has taken back what it had broken."""
+
+    fault: int
+    at_step: int
+
+
+@dataclass(frozen=True, slots=True)
+class FaultSkipped(Event):
+    """A fault of the plan cannot be had here."""
+
+    fault: int
+    kind: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerCaughtUp(Event):
     """A straggler is none any more."""
 

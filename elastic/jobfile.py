@@ -101,16 +101,16 @@ def load(job: Path, sets: Sequence[str] = (), extra: Path | None = None) -> Conf
     script = job.suffix == ".py"
     if script:
         _check_syntax(job)
-    raw = {} if script else _read_yaml(job)
+    raw = {} if script else read_yaml(job)
     if extra is not None:
-        raw = merge(raw, _read_yaml(extra))
+        raw = merge(raw, read_yaml(extra))
     raw = merge(raw, parse_overrides(sets))
     raw.setdefault("name", job.stem)
     source = str(extra or job)
     try:
         config = Config.model_validate(raw)
     except ValidationError as error:
-        raise ConfigError("\n".join(_explain(source, error))) from None
+        raise ConfigError("\n".join(explain(source, error, Config))) from None
     if not script:
         _check_references(source, config)
     return config
@@ -124,7 +124,12 @@ def _check_syntax(script: Path) -> None:
         raise ConfigError(f"{script}{where}: not Python: {error}") from None
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Return the keys and values of a YAML file; none when it is empty.
+
+    Raises:
+        ConfigError: when it cannot be read, is not YAML or holds something else.
+    """
     try:
         raw = _parse(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -138,12 +143,13 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     return raw
 
 
-def _explain(source: str, error: ValidationError) -> Iterable[str]:
+def explain(source: str, error: ValidationError, model: type[BaseModel]) -> Iterable[str]:
+    """Yield each problem that `model` has with what `source` says, in words."""
     for problem in error.errors():
         where = ".".join(str(part) for part in problem["loc"])
         found = problem["input"]
         if problem["type"] == "extra_forbidden":
-            known = _keys_at(problem["loc"][:-1])
+            known = _keys_at(model, problem["loc"][:-1])
             near = difflib.get_close_matches(str(problem["loc"][-1]), known, n=1)
             hint = f"did you mean '{near[0]}'?" if near else f"known keys: {', '.join(known)}"
             yield f"{source}: {where}: unknown key; {hint}"
@@ -152,10 +158,11 @@ def _explain(source: str, error: ValidationError) -> Iterable[str]:
             yield f"{source}: {where or 'the file'}: found {found!r}: {message}"
 
 
-def _keys_at(location: Sequence[int | str]) -> list[str]:
-    section: type[BaseModel] = Config
+def _keys_at(section: type[BaseModel], location: Sequence[int | str]) -> list[str]:
     for part in location:
-        annotation = section.model_fields[str(part)].annotation
+        if isinstance(part, int):  # a place in a list, which is of one kind
+            continue
+        annotation = section.model_fields[part].annotation
         choices = [annotation, *getattr(annotation, "__args__", ())]
         section = next(c for c in choices if isinstance(c, type) and issubclass(c, BaseModel))
     return [field.alias or name for name, field in section.model_fields.items()]

@@ -4,11 +4,13 @@ config.yaml     the configuration as resolved
 events.jsonl    one typed fact a line (on a shared file system also events-MACHINE.jsonl, one a machine)
 checkpoints/    durable state, newest last
 tensorboard/    scalars
+stash/          what a slot's last worker had put by when its agent ended, until training goes on
 audit/          with `audit: true`, one file a worker process: what it fed into which step
 logs/           one file a worker, one for the launcher
 heartbeats/     while it runs, one file a slot: what its worker does just now
 summary.json    the outcome
 report.html     what `elastic report` makes of it all
+chaos.json      after `elastic chaos`: the faults, and how the job lived through them
 """
 
 import os
@@ -46,6 +48,10 @@ class RunDir:
         return self.path / "audit"
 
     @property
+    def stash(self) -> Path:
+        return self.path / "stash"
+
+    @property
     def logs(self) -> Path:
         return self.path / "logs"
 
@@ -60,6 +66,10 @@ class RunDir:
     @property
     def summary(self) -> Path:
         return self.path / "summary.json"
+
+    @property
+    def chaos(self) -> Path:
+        return self.path / "chaos.json"
 
     def create(self) -> "RunDir":
         """Make the directory and its parts where they are missing.

@@ -31,6 +31,7 @@ from elastic.agent.meeting import Meeting
 from elastic.agent.output import Output
 from elastic.agent.policy import Budget, Cause, EndSlot, WorkerExit, after_exit, cause_of, words_for
 from elastic.agent.process import WorkerProcess
+from elastic.agent.remains import keep
 from elastic.agent.rendezvous import Rendezvous
 from elastic.agent.settings import Settings
 from elastic.agent.slot import Assignment
@@ -141,11 +142,21 @@ class Agent:
         self._loop.every(TICK_S, self.tick)
         self._loop.every(KEEP_S, self._keep)
         self._loop.every(KEEP_S, self._beat)
+        self._loop.every(KEEP_S, self._overtake)
         code = self._loop.run()
         self._heartbeats.end()
+        if code != ExitCode.GOAL_REACHED:
+            self._keep_remains()
         if self._keeper is not None:
             self._keeper.close()
         return code
+
+    def _keep_remains(self) -> None:
+        slot = self._a.slot
+        try:
+            keep(self._stash, self._a.run_dir.stash / f"{slot.host}-{slot.local_rank}")
+        except OSError as error:
+            print(f"elastic: the state between two worlds is lost: {error}", file=sys.stderr, flush=True)
 
     def stop(self, number: int, within_s: float | None = None) -> None:
         """Let the worker finish its step, commit and leave; a second call kills it at once."""
@@ -189,7 +200,9 @@ class Agent:
         beat = worker.pulse.read()
         self._step_times.look(beat.step, now)
         if self._hung is None:
-            self._hung = verdict(beat, now, self._settings.limits, self._step_times.median_s)
+            limits = self._settings.limits
+            stopped = now - beat.heartbeat > limits.heartbeat_s and worker.is_stopped()
+            self._hung = verdict(beat, now, limits, self._step_times.median_s, stopped=stopped)
             if self._hung is not None:
                 self._replace_hung(worker, now)
 
@@ -274,7 +287,10 @@ class Agent:
             prepare, size = self._prepare(self._settings.level, standby=True), self._settings.standbys
             from elastic.agent.keeper import Keeper  # not before the slot's worker is on its way
 
-            self._keeper = Keeper(self._loop, self._meeting, lock, self._events, prepare, self._a.env, size, log)
+            silent_s = self._settings.limits.heartbeat_s
+            self._keeper = Keeper(
+                self._loop, self._meeting, lock, self._events, prepare, self._a.env, size, log, silent_s
+            )
             self._keeper.open()
         if self._worker is not None and self._worker.pulse.read().step > 0:
             self._keeper.training()
@@ -283,6 +299,25 @@ class Agent:
     def _beat(self) -> None:
         pool = self._keeper.count() if self._keeper is not None else (0, 0)
         self._heartbeats.beat(os.getpid(), self._worker, self._step_times, self._loop.now(), pool)
+
+    def _overtake(self) -> None:
+        """Let a standby that has become ready take the place of a cold worker that is still coming up.
+
+        Where one worker is lost soon after another, the pool's next standby may have a head start.
+        """
+        cold = self._worker
+        if cold is None or cold.source == "standby" or self._told_to_go or self._stop_signal is not None:
+            return
+        standby = self._from_pool()
+        if standby is None:
+            return
+        for file in (cold.channel.sock, cold.pidfd):
+            self._loop.unwatch(file)
+        cold.kill()
+        self._output.detach(self._loop, cold)
+        cold.reap()
+        self._events.emit(WorkerLeft(cold.pid, "a standby was ready before it"))
+        self._start_worker(standby)
 
     def _listen(self, worker: WorkerProcess) -> None:
         messages = worker.channel.receive()

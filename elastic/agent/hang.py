@@ -30,7 +30,7 @@ class Hung:
     frozen: bool
 
 
-def verdict(beat: Beat, now: float, limits: Limits, median_step_s: float) -> Hung | None:
+def verdict(beat: Beat, now: float, limits: Limits, median_step_s: float, *, stopped: bool = False) -> Hung | None:
     """Judge a worker by its pulse.
 
     A worker that waits for its peers in a collective or at the rendezvous is never at fault.
@@ -40,9 +40,10 @@ def verdict(beat: Beat, now: float, limits: Limits, median_step_s: float) -> Hun
         now: seconds.
         limits: from the configuration.
         median_step_s: of this worker's recent steps; 0 while unknown.
+        stopped: whether the kernel has stopped it: then it is not silent because it imports something.
     """
     silent = now - beat.heartbeat
-    starting = beat.phase in (Phase.STARTING, Phase.WAITING)
+    starting = beat.phase in (Phase.STARTING, Phase.WAITING) and not stopped
     if silent > (limits.start_s if starting else limits.heartbeat_s):
         return Hung(f"no heartbeat for {silent:.1f} s while {beat.phase.name.lower()}", frozen=True)
     if beat.phase in (Phase.STEPPING, Phase.COMPILING) and beat.in_collective:

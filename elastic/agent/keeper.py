@@ -24,6 +24,7 @@ from elastic.channel import Prepare, Ready
 from elastic.events import Sink, StandbyLost, StandbyReady
 
 CHUNK = 1 << 16
+STANDS_STILL = "stands still"
 
 
 @dataclass
@@ -35,7 +36,10 @@ class Standby:
 
 
 class Keeper:
-    """Keeps the pool while it holds the lock of the meeting place."""
+    """Keeps the pool while it holds the lock of the meeting place.
+
+    A standby that has shown no life for `silent_s` is thrown away: it could not take a slot.
+    """
 
     def __init__(
         self,
@@ -47,6 +51,7 @@ class Keeper:
         env: Mapping[str, str],
         size: int,
         log: Path,
+        silent_s: float,
     ) -> None:
         self._loop = loop
         self._meeting = meeting
@@ -56,6 +61,7 @@ class Keeper:
         self._env = env
         self._size = size
         self._log = log
+        self._silent_s = silent_s
         self._standbys: list[Standby] = []
         self._handed: dict[int, tuple[WorkerProcess, socket.socket]] = {}
         self._training_since: float | None = None
@@ -81,6 +87,8 @@ class Keeper:
 
     def tend(self) -> None:
         """Bring the pool nearer to its size; called now and then."""
+        for standby in [s for s in self._standbys if s.ready is not None and self._is_silent(s)]:
+            self._drop(standby, STANDS_STILL)
         ready, warming = self.count()
         pool = Pool(
             size=self._size,
@@ -188,10 +196,16 @@ class Keeper:
             if _stale(standby.ready.sources):
                 self._drop(standby, "its code has changed")
                 continue
+            if self._is_silent(standby) or standby.worker.is_stopped():
+                self._drop(standby, STANDS_STILL)
+                continue
             self._forget(standby)
             self._standbys.remove(standby)
             return standby
         return None
+
+    def _is_silent(self, standby: Standby) -> bool:
+        return self._loop.now() - standby.worker.pulse.read().heartbeat > self._silent_s
 
     def _accept(self) -> None:
         assert self._server is not None

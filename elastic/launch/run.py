@@ -19,7 +19,7 @@ from elastic.events import EventLog, JobFailed, JobStarted, JobStopped, Lines, R
 from elastic.jobfile import dump
 from elastic.launch import horovodrun
 from elastic.launch.screen import Screen
-from elastic.launch.supervise import Done, Ended, GiveUp, after_launcher
+from elastic.launch.supervise import Done, Ended, GiveUp, Starts, after_launcher
 from elastic.rundir import RunDir, fresh
 from elastic.views import summary as summaries
 
@@ -85,25 +85,32 @@ class Supervisor:
     def run(self, line: list[str], env: dict[str, str]) -> int:
         """Start the launcher until the goal is reached or the job is given up; return the exit code."""
         workers, policy = self._config.workers, self._config.job
-        restarts = 0
+        starts = Starts()
         previous = {n: signal.signal(n, lambda s, _: self._stop(s)) for n in (signal.SIGINT, signal.SIGTERM)}
         try:
             with self._screen:
                 while True:
                     started = JobStarted(
-                        self._config.name, self._config.launcher, workers.min, workers.max, restarts, doctor.versions()
+                        self._config.name,
+                        self._config.launcher,
+                        workers.min,
+                        workers.max,
+                        starts.again,
+                        doctor.versions(),
                     )
                     self._events.emit(started)
                     end = self._watch(line, env)
                     if self._stop_signal is not None:
                         return self._stopped()
-                    decision = after_launcher(end, restarts, policy.max_restarts, policy.backoff_s)
+                    starts = starts.ended(end)
+                    decision = after_launcher(end, starts.in_vain, policy.max_restarts, policy.backoff_s)
                     if isinstance(decision, Done):
                         return ExitCode.GOAL_REACHED
                     if isinstance(decision, GiveUp):
                         return self._failed(decision)
-                    restarts += 1
-                    self._screen.line(f"{decision.reason}; starting again ({restarts} of {policy.max_restarts})")
+                    starts = starts.another()
+                    left = policy.max_restarts - starts.in_vain
+                    self._screen.line(f"{decision.reason}; starting again ({left} more if training gets no further)")
                     time.sleep(decision.delay_s)
         finally:
             for number, handler in previous.items():

@@ -1,7 +1,7 @@
 """What `elastic run` does when its launcher has ended or stands still: pure decisions."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from elastic.errors import ExitCode
 from elastic.events import Record
@@ -49,11 +49,44 @@ class Ended:
     disk_full: bool = False
 
 
+_STEPS = frozenset({"FirstStepDone", "Progressed", "EpochEnded", "Committed"})
+
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """The starts of a job's launcher so far.
+
+    Attributes:
+        again: how many there were after the first.
+        in_vain: how many of these in a row have brought training no further than it had been.
+        furthest: the step that it has reached.
+    """
+
+    again: int = 0
+    in_vain: int = 0
+    furthest: int = 0
+
+    def ended(self, end: Ended) -> "Starts":
+        """Return this with what a launcher that has ended came to."""
+        reached = max((int(r.get("step")) for r in end.records if r.event in _STEPS), default=0)
+        return replace(self, in_vain=0, furthest=reached) if reached > self.furthest else self
+
+    def another(self) -> "Starts":
+        """Return this with one more start."""
+        return replace(self, again=self.again + 1, in_vain=self.in_vain + 1)
+
+
 def after_launcher(end: Ended, restarts: int, most_restarts: int, backoff_s: float) -> Done | GiveUp | StartAgain:
     """Choose what follows the end of a launcher that nobody asked to stop.
 
     A bug of the job (the same error twice on the first step, a wrong configuration) is not tried
     again; anything else is, from the newest checkpoint, while restarts are left.
+
+    Args:
+        end: how it ended.
+        restarts: that were in vain (see `Starts`).
+        most_restarts: how many of these there may be.
+        backoff_s: what the first waits; each further one waits twice as long.
     """
     told = any(r.event == "JobFinished" for r in end.records)
     if told or (end.disk_full and end.code == ExitCode.GOAL_REACHED and end.stalled_s is None):

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -35,6 +36,7 @@ class Context:
     draining: str | None = None
     go: Go | None = None
     goal_reached: bool = False  # an elastic call has returned: what follows in the script runs here alone
+    callbacks: tuple[Any, ...] = ()  # besides the user's
     next_world: NextWorld = field(default_factory=NextWorld)
     in_collective: Callable[[], bool] = lambda: False
     _events: EventLog | None = None

@@ -30,7 +30,7 @@ from elastic.worker.parts import Drained, Parts
 from elastic.worker.saving import Saver
 from elastic.worker.scalars import Scalars
 from elastic.worker.shards import ShardSteps
-from elastic.worker.stash import Stash
+from elastic.worker.stash import Remains, Stash
 from elastic.worker.step import Fed, Steps, build
 from elastic.worker.stopwatch import Stopwatch
 from elastic.worker.training import Training
@@ -199,12 +199,14 @@ class _Fit:
         request, context, config = self._request, self._context, self._config
         folder = context.run_dir.checkpoints if context.run_dir else None
         store = CheckpointStore(folder, config.checkpoint.keep) if folder and config.checkpoint.enabled else None
+        mine = [*request.callbacks, *context.callbacks]
         params = {"epochs": config.epochs, "steps": None, "verbose": request.verbose}
-        callbacks = Callbacks(list(request.callbacks), request.model, params, lambda: hvd.rank() == 0)
+        callbacks = Callbacks(mine, request.model, params, lambda: hvd.rank() == 0)
         state = TrainingState(request.model, steps, callbacks, store, context.emit)
         if go is not None:
             state.generation = go.generation
             state.stash = Stash(f"/proc/{go.agent_pid}/fd/{go.stash_fd}")
+            state.remains = Remains(state.stash, context.run_dir.stash if context.run_dir else None)
         if config.audit and context.run_dir is not None and go is not None:
             self._audit = AuditLog(context.run_dir.audit, f"{go.host}-{go.slot}-{os.getpid()}")
         parts = Parts(

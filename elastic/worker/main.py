@@ -8,10 +8,15 @@ import socket
 import sys
 import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from elastic.channel import Channel, Failed, Finished, Phase, Prepare, Pulse
+from elastic.deeds import FOLDER_VARIABLE
 from elastic.errors import ConfigError, ExitCode
 from elastic.worker import process
+
+if TYPE_CHECKING:
+    from elastic.worker.deeds import Deeds
 
 
 def main() -> int:
@@ -25,9 +30,10 @@ def main() -> int:
         return ExitCode.TERMINATED
     if message.standby:
         process.be_polite()
+    deeds = _deeds(os.environ.get(FOLDER_VARIABLE))
     logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s", stream=sys.stderr)
     try:
-        _work(message, channel, pulse)
+        _work(message, channel, pulse, deeds)
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
         if code == ExitCode.GOAL_REACHED:
@@ -44,7 +50,18 @@ def main() -> int:
     return ExitCode.GOAL_REACHED
 
 
-def _work(message: Prepare, channel: Channel, pulse: Pulse) -> None:
+def _deeds(folder: str | None) -> "Deeds | None":
+    """Listen for deeds where `elastic chaos` has started the job (see `elastic.deeds`), and nowhere else."""
+    if folder is None:
+        return None
+    from elastic.worker.deeds import Deeds
+
+    deeds = Deeds(Path(folder))
+    deeds.listen()
+    return deeds
+
+
+def _work(message: Prepare, channel: Channel, pulse: Pulse, deeds: "Deeds | None") -> None:
     from elastic.worker.context import from_prepare, set_current
 
     context = from_prepare(message, channel, pulse)
@@ -55,6 +72,8 @@ def _work(message: Prepare, channel: Channel, pulse: Pulse) -> None:
     from elastic.worker.job import run_job
 
     configure(context)
+    if deeds is not None:
+        context.callbacks = (deeds.callback(),)
     run_job(Path(message.job), context.config)
     if context.go is None:
         raise ConfigError(f"{message.job}: the script ended without calling elastic.fit")

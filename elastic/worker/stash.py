@@ -3,12 +3,15 @@
 Horovod's core ends the process when a peer dies while a world forms; a survivor would then take
 the only copy of the state with it. So before it leaves a world it writes its state into memory
 that its agent holds, and its successor in the slot finds it there. The memory is given back after
-the first step of the new world, and goes with the agent.
+the first step of the new world. An agent that ends before that leaves it as a file in the run
+directory (see `agent.remains`), where the next start finds it.
 """
 
 import os
+import shutil
 import struct
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,6 +61,32 @@ class Stash:
             os.truncate(self._path, 0)
         except OSError:
             return
+
+
+class Remains:
+    """What all slots' workers have put by: this slot's memory, and the files that agents have left.
+
+    Args:
+        stash: of this slot; None without an agent.
+        folder: of the run directory; None without one.
+    """
+
+    def __init__(self, stash: Stash | None, folder: Path | None) -> None:
+        self._stash = stash
+        self._folder = folder
+
+    def load(self) -> list[tuple[bytes, bytes]]:
+        """Return what is whole of it: objects and variables' bytes."""
+        files = sorted(self._folder.iterdir()) if self._folder is not None and self._folder.is_dir() else []
+        stashes = [self._stash, *(Stash(str(path)) for path in files)]
+        return [found for stash in stashes if stash is not None and (found := stash.load()) is not None]
+
+    def clear(self, *, files: bool) -> None:
+        """Give the memory back and, on one worker of the world, the disk space."""
+        if self._stash is not None:
+            self._stash.clear()
+        if files and self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def assign_bytes(variables: Sequence[Any], data: bytes) -> None:

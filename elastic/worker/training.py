@@ -261,8 +261,7 @@ class Training:
         now = time.monotonic()
         pause = now - self._last_step_at if self._last_step_at is not None else 0.0
         self._first_step_pending = False
-        if state.stash is not None:
-            state.stash.clear()
+        state.remains.clear(files=hvd.rank() == 0)
         self._p.emit(FirstStepDone(state.at.step, round(pause, 6), round(self._watch.lap("first_step"), 6)))
 
     def _report_progress(self, state: TrainingState, logs: dict[str, Any]) -> None:

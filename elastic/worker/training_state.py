@@ -22,7 +22,7 @@ from elastic.worker.callbacks import Callbacks
 from elastic.worker.checkpoint import CheckpointStore, Snapshot
 from elastic.worker.collective import collectives, dumps, gather_rows, loads
 from elastic.worker.next_world import HostNews
-from elastic.worker.stash import Stash, assign_bytes
+from elastic.worker.stash import Remains, Stash, assign_bytes
 from elastic.worker.state import KerasState, assign_all, exchange
 from elastic.worker.step import Steps
 
@@ -75,6 +75,7 @@ class TrainingState(KerasState):
         remembered: callback state that the last sync brought.
         generation: number of the world, agreed by its members; 0 before the first.
         stash: where to put the state by between two worlds, if there is an agent.
+        remains: what has been put by, here and in slots that are no more.
         hosts: what the launcher has told of changes of the set of hosts.
     """
 
@@ -94,6 +95,7 @@ class TrainingState(KerasState):
         self.generation = 0
         self.hosts = HostNews()
         self.stash: Stash | None = None
+        self.remains = Remains(None, None)
         self.holds_state = False
         self.callbacks = callbacks
         self.agreement = Agreement(root=0, resumed=False)
@@ -155,16 +157,17 @@ class TrainingState(KerasState):
 
         Those are what a slot's last worker put by with its agent, or else the newest checkpoint.
         """
-        left = self.stash.load() if self.stash is not None else None
-        objects = loads(left[0]) if left is not None else None
-        stashed = (objects["at"].step, objects["at"].epoch) if objects is not None else (-1, -1)
+        kept = [(loads(objects), variables) for objects, variables in self.remains.load()]
+        kept.sort(key=lambda found: _reached(found[0]))
+        stashed = _reached(kept[-1][0]) if kept else (-1, -1)
         path = self._newest_checkpoint()
         written = checkpoint.step_and_epoch(path) if path is not None else (-1, -1)
         rows = gather_rows([*max(stashed, written)], "remains")
         if max(rows) < (0, 0) or rows.index(max(rows)) != hvd.rank():
             return
-        if left is not None and objects is not None and stashed >= written:
-            assign_bytes(self.variables(), left[1])
+        if kept and stashed >= written:
+            objects, variables = kept[-1]
+            assign_bytes(self.variables(), variables)
             self._take_objects(objects)
             self._emit(StashLoaded(self.at.step))
         elif path is not None:
@@ -213,3 +216,8 @@ class TrainingState(KerasState):
 
     def _save_model(self) -> None:
         """No copy is kept in memory."""
+
+
+def _reached(objects: dict[str, Any]) -> tuple[int, int]:
+    """Return the step and epoch of a state's objects, to compare with those of checkpoints."""
+    return objects["at"].step, objects["at"].epoch

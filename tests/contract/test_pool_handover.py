@@ -32,6 +32,7 @@ from elastic.events import Event, StandbyLost, StandbyReady
 T = TypeVar("T", bound=Event)
 PYTHON = sys.executable
 DEADLINE_S = 20.0
+SILENT_S = 3600.0  # the small processes have no heartbeat
 
 # Started as `... -m elastic.worker.main CHANNEL PULSE AGENT_PID`. It outlives its agent, unless it is killed.
 WORKER = f"""#!{PYTHON} -ISE
@@ -90,7 +91,7 @@ class Host:
         assert lock is not None
         prepare = Prepare("/jobs/mnist.yaml", self.config, "/runs/1", standby=True, level="step")
         log = self.folder / "standby.log"
-        self.keeper = Keeper(self.loop, self.meeting, lock, self, prepare, dict(os.environ), 1, log)
+        self.keeper = Keeper(self.loop, self.meeting, lock, self, prepare, dict(os.environ), 1, log, SILENT_S)
         self.keeper.open()
         self.keeper.training()
         self.now += SETTLE_S

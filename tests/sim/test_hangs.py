@@ -49,6 +49,20 @@ def test_a_stopped_worker_is_killed_at_once(world: World) -> None:
     assert world.last(WorkerLost).get("detected_s") == pytest.approx(HEARTBEAT_S, abs=TICK_S)
 
 
+def test_a_worker_that_is_stopped_while_it_starts_is_not_waited_for(world: World) -> None:
+    world.start_s = 100.0
+    world.at(10.0, lambda: freeze(world.workers[0])).run_until(30.0)
+    first, second = world.workers
+    assert first.ended == second.started == pytest.approx(10.0 + HEARTBEAT_S, abs=0.5 + TICK_S)
+    assert world.last(WorkerLost).get("summary").startswith("no heartbeat for 5.")
+
+
+def test_a_worker_that_is_silent_while_it_starts_is_waited_for(world: World) -> None:
+    world.start_s = 100.0
+    world.at(10.0, lambda: hold_gil(world.workers[0])).run_until(60.0)
+    assert len(world.workers) == 1
+
+
 def test_a_worker_that_runs_but_holds_the_interpreter_is_asked_for_its_stacks(world: World) -> None:
     world.plays(does(10.0, hold_gil), trains).run_until(60.0)
     assert world.workers[0].signals == [signal.SIGUSR1, signal.SIGKILL]

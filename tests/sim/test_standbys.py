@@ -9,7 +9,7 @@ import pytest
 from elastic.agent.pool import BACKOFF_S, SETTLE_S
 from elastic.channel import Go, Phase, Prepare
 from elastic.errors import ExitCode
-from elastic.events import StandbyLost, StandbyPromoted, StandbyReady, WorkerStarted
+from elastic.events import StandbyLost, StandbyPromoted, StandbyReady, WorkerLeft, WorkerStarted
 from tests.sim.world import WARM_S, World, crashes, finishes, trains
 
 
@@ -76,6 +76,42 @@ def test_a_standby_that_got_warm_ends_the_row_of_failures(world: World) -> None:
         "died (exit code -9)",
     ]
     assert world.workers[3].started == pytest.approx(20.0, abs=1.5)  # one that was ready is replaced at once
+
+
+def test_a_standby_that_stands_still_is_replaced_before_it_is_needed(world: World) -> None:
+    world.pool(1).at(20.0, lambda: setattr(world.workers[1], "silent", True)).run_until(60.0)
+    assert [r.get("reason") for r in world.facts(StandbyLost)] == ["stands still (exit code -9)"]
+    assert world.workers[1].ended == pytest.approx(20.0 + world.settings.limits.heartbeat_s, abs=2.0)
+    assert len(world.facts(StandbyReady)) == 2
+
+
+def test_a_standby_that_has_just_been_stopped_is_not_handed_over(world: World) -> None:
+    world.pool(1).plays(crashes(20.0), trains)
+    world.at(19.9, lambda: setattr(world.workers[1], "stopped", True)).run_until(40.0)
+    assert [r.get("source") for r in world.facts(WorkerStarted)] == ["cold", "cold"]
+    assert [r.get("reason") for r in world.facts(StandbyLost)] == ["stands still (exit code -9)"]
+
+
+def test_a_standby_that_is_ready_before_a_cold_worker_overtakes_it(world: World) -> None:
+    world.start_s = 10.0
+    world.pool(1).plays(crashes(20.0), crashes(0.6), trains).run_until(60.0)
+    started = world.facts(WorkerStarted)
+    assert [r.get("source") for r in started] == ["cold", "standby", "cold", "standby"]
+    workers = {w.process.pid: w for w in world.workers}
+    _, promoted, cold, overtaking = (workers[r.get("worker_pid")] for r in started)
+    assert (cold.go, cold.signals) == (None, [signal.SIGKILL])
+    assert overtaking.go is not None
+    assert overtaking.go.entry == "rejoin"
+    assert promoted.ended is not None
+    assert cold.ended is not None
+    assert cold.ended < promoted.ended + world.start_s - WARM_S
+    assert world.last(WorkerLeft).get("reason") == "a standby was ready before it"
+
+
+def test_a_cold_worker_that_has_been_told_to_go_is_not_overtaken(world: World) -> None:
+    world.pool(1).plays(crashes(20.0), crashes(0.6), trains).run_until(60.0)
+    assert [r.get("source") for r in world.facts(WorkerStarted)] == ["cold", "standby", "cold"]
+    assert len(world.facts(StandbyReady)) == 2
 
 
 def test_the_standbys_end_with_the_slot(world: World) -> None:

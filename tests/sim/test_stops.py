@@ -1,14 +1,15 @@
 """A slot that is told to stop, and one whose launcher is gone."""
 
+import os
 import signal
 
 import pytest
 
 from elastic.agent.agent import ORPHAN_DRAIN_S, TICK_S
-from elastic.channel import Drain, Phase
+from elastic.channel import Drain, Finished, Phase
 from elastic.errors import ExitCode
 from elastic.events import DrainRequested, SlotGaveUp, WorkerLeft
-from tests.sim.world import World, does, finishes, ignores
+from tests.sim.world import Worker, World, does, finishes, ignores
 
 CODES = [(signal.SIGTERM, ExitCode.TERMINATED), (signal.SIGINT, ExitCode.INTERRUPTED)]
 
@@ -93,3 +94,32 @@ def test_a_stopped_slot_warms_no_more_standbys(world: World) -> None:
     assert world.run() == ExitCode.TERMINATED
     assert world.workers[0].ended == pytest.approx(1.2 + world.settings.drain_s, abs=TICK_S)
     assert len(world.workers) == 1
+
+
+def put_by(worker: Worker) -> None:
+    """Lose the world, leave the state with the agent, and wait for the next world."""
+    assert worker.go is not None
+    os.write(worker.go.stash_fd, b"the state of step 7")
+    worker.pulse.enter(Phase.ENTERING)
+
+
+def test_a_slot_that_ends_between_two_worlds_keeps_what_its_worker_had_put_by(world: World) -> None:
+    world.plays(does(5.0, put_by)).signal_at(10.0, signal.SIGTERM)
+    assert world.run() == ExitCode.TERMINATED
+    assert (world.run_dir.stash / "alpha-1").read_bytes() == b"the state of step 7"
+
+
+def test_a_slot_that_ends_with_the_goal_keeps_nothing(world: World) -> None:
+    def finish(worker: Worker) -> None:
+        put_by(worker)
+        worker.say(Finished())
+        worker.die(0)
+
+    assert world.plays(does(5.0, finish)).run() == ExitCode.GOAL_REACHED
+    assert not world.run_dir.stash.exists()
+
+
+def test_a_disk_that_refuses_what_was_put_by_does_not_change_the_end(world: World) -> None:
+    world.run_dir.stash.write_text("a file where the folder should be")
+    world.plays(does(5.0, put_by)).signal_at(10.0, signal.SIGTERM)
+    assert world.run() == ExitCode.TERMINATED

@@ -26,7 +26,7 @@ BOTTOM = tuple(
     f"elastic.{name}"
     for name in (
         *("config", "jobfile", "events", "eventlog", "errors", "progress", "channel", "rundir"),
-        *("filesystem", "heartbeats", "stragglers"),
+        *("filesystem", "heartbeats", "stragglers", "deeds"),
     )
 )
 ABOVE_BOTTOM = ("elastic.cli", "elastic.launch", "elastic.agent", "elastic.worker", "elastic.views", "elastic.chaos")
@@ -34,9 +34,10 @@ FORBIDDEN = {
     **dict.fromkeys(BOTTOM, (*ABOVE_BOTTOM, "elastic.doctor", "elastic.examples")),
     "discovery": ("elastic",),
     "elastic.views": ("elastic.cli", "elastic.launch", "elastic.agent", "elastic.worker"),
-    "elastic.worker": ("elastic.cli", "elastic.launch", "elastic.agent", "elastic.views"),
-    "elastic.agent": ("elastic.cli", "elastic.launch", "elastic.worker"),
-    "elastic.launch": ("elastic.cli", "elastic.worker"),
+    "elastic.chaos": ("elastic.cli", "elastic.agent", "elastic.worker"),
+    "elastic.worker": ("elastic.cli", "elastic.launch", "elastic.agent", "elastic.views", "elastic.chaos"),
+    "elastic.agent": ("elastic.cli", "elastic.launch", "elastic.worker", "elastic.chaos"),
+    "elastic.launch": ("elastic.cli", "elastic.worker", "elastic.chaos"),
 }
 
 
@@ -110,4 +111,4 @@ def test_what_starts_fast_loads_nothing_heavy(modules: list[str]) -> None:
 def test_the_command_line_explains_itself() -> None:
     line = [sys.executable, "-m", "elastic", "--help"]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert all(command in done.stdout for command in ("run", "worker", "doctor"))
+    assert all(command in done.stdout for command in ("run", "worker", "chaos", "doctor"))

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
+from elastic.chaos.kinds import Kind
 from elastic.config import Budget, Config, Data
 from elastic.errors import ExitCode
 from elastic.jobfile import load
@@ -126,6 +127,11 @@ def test_defaults_are_those_of_the_code(key: str, default: Any) -> None:
         assert cell in ("none", "required")
     else:
         assert yaml.safe_load(cell.strip("`")) == shown(default)
+
+
+def test_every_kind_of_fault_is_in_the_table_and_no_other() -> None:
+    table = README.partition("| kind | what happens |")[2].partition("\n\n")[0]
+    assert {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])} == set(Kind)
 
 
 def test_every_exit_code_is_explained() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from elastic.events import Record
-from elastic.launch.supervise import Done, Ended, GiveUp, StartAgain, after_launcher, root_cause
+from elastic.launch.supervise import Done, Ended, GiveUp, StartAgain, Starts, after_launcher, root_cause
 
 _times = count(1.0)
 
@@ -111,3 +111,30 @@ def test_no_restarts_wanted_means_none() -> None:
 def test_a_goal_that_no_room_was_left_to_tell_of_is_reached_all_the_same(code: int, full: bool, done: bool) -> None:
     end = Ended([LOST], code, "bye", disk_full=full)
     assert isinstance(after_launcher(end, 0, 3, 1.0), Done) is done
+
+
+def progressed(step: int) -> Ended:
+    return Ended([fact("Progressed", step=step), LOST], -9)
+
+
+def test_restarts_that_brought_training_further_are_forgiven() -> None:
+    starts = Starts()
+    for step in (100, 250, 300, 900, 1000, 1100):
+        starts = starts.ended(progressed(step))
+        assert isinstance(after_launcher(progressed(step), starts.in_vain, 3, 1.0), StartAgain)
+        starts = starts.another()
+    assert (starts.again, starts.in_vain) == (6, 1)
+
+
+def test_restarts_that_end_where_the_last_one_did_are_counted() -> None:
+    decisions, starts = [], Starts()
+    for step in (500, 500, 480, 500):
+        starts = starts.ended(progressed(step))
+        decisions.append(type(after_launcher(progressed(step), starts.in_vain, 3, 1.0)))
+        starts = starts.another()
+    assert decisions == [StartAgain, StartAgain, StartAgain, GiveUp]
+
+
+def test_where_training_goes_on_from_is_not_how_far_it_came() -> None:
+    resumed = Ended([fact("CheckpointLoaded", step=700), fact("WorldFormed", step=700)], -9)
+    assert Starts(again=1, in_vain=1, furthest=600).ended(resumed).in_vain == 1
