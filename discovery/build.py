@@ -25,7 +25,16 @@ def sources_of(config: Discovery) -> dict[str, Source]:
 def looker_of(config: Discovery) -> Looker:
     """Return how hosts are looked at."""
     gate = config.gate
-    return Looker(gate.check, gate.port, gate.timeout_s, gate.identity, gate.disk_bytes, gate.folder, gate.command)
+    return Looker(
+        gate.check,
+        gate.port,
+        gate.timeout_s,
+        gate.identity,
+        gate.disk_bytes,
+        gate.folder,
+        gate.command,
+        pulse_s=gate.pulse_s,
+    )
 
 
 def _source(section: SourceSection, config: Discovery) -> Source:

@@ -123,7 +123,8 @@ class GateSection(Section):
     """What a host other than this one must show before it is listed.
 
     `check`: `none`; `tcp`: its sshd answers; `ssh`: also the same versions, `disk_bytes` free at
-    `folder`, a name of its own that others can reach, and success of `command` there.
+    `folder`, a name of its own that others can reach, and success of `command` there. That may take
+    `timeout_s`; a listed host's sshd must greet within `pulse_s`, which outlasts a lost packet.
     """
 
     check: Literal["none", "tcp", "ssh"] = "ssh"
@@ -133,6 +134,7 @@ class GateSection(Section):
     period_s: float = Field(default=5.0, gt=0)
     retry_s: float = Field(default=1.0, gt=0)
     timeout_s: float = Field(default=5.0, gt=0)
+    pulse_s: float = Field(default=2.0, gt=0)
     disk_bytes: int = Field(default=2**28, ge=0)
     folder: str = "/tmp"  # noqa: S108 - where Python and TensorFlow put their own files
     command: str | None = None

@@ -31,6 +31,7 @@ class Looker:
         folder: where a worker writes on each host.
         command: run on the host through ssh; must succeed.
         python: on each host.
+        pulse_s: for a look at a host that is listed.
     """
 
     check: str = "ssh"
@@ -41,18 +42,19 @@ class Looker:
     folder: str = "/tmp"  # noqa: S108 - where Python and TensorFlow put their own files
     command: str | None = None
     python: str = sys.executable
+    pulse_s: float = 2.0
 
     def look(self, host: str, how: Look) -> str:
         """Return what is wrong with a host."""
-        if how is Look.PULSE or self.check == "tcp":
-            return self.knock(host)
-        return self.knock(host) or self.visit(host)
+        if how is Look.PULSE:
+            return self.knock(host, self.pulse_s)
+        return self.knock(host, self.timeout_s) or ("" if self.check == "tcp" else self.visit(host))
 
-    def knock(self, host: str) -> str:
+    def knock(self, host: str, within_s: float) -> str:
         """Connect to sshd and hear its greeting."""
-        ends = time.monotonic() + self.timeout_s
+        ends = time.monotonic() + within_s
         try:
-            with socket.create_connection((host, self.port), timeout=self.timeout_s) as connection:
+            with socket.create_connection((host, self.port), timeout=within_s) as connection:
                 connection.settimeout(max(0.1, ends - time.monotonic()))
                 greeting = connection.recv(64)
         except OSError as error:
