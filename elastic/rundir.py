@@ -5,6 +5,9 @@ events.jsonl    one typed fact a line
 checkpoints/    durable state, newest last
 tensorboard/    scalars
 audit/          with `audit: true`, one file a worker process: what it fed into which step
+discovery.yaml  where hosts come from, for `elastic-discover --config`
+decisions.jsonl who was listed and who was not, and why: one decision of discovery a line
+notices/        hosts that will be taken away
 logs/           one file a worker, one for the launcher
 summary.json    the outcome
 """
@@ -42,6 +45,22 @@ class RunDir:
     @property
     def audit(self) -> Path:
         return self.path / "audit"
+
+    @property
+    def hosts(self) -> Path:
+        return self.path / "hosts"
+
+    @property
+    def discovery(self) -> Path:
+        return self.path / "discovery.yaml"
+
+    @property
+    def decisions(self) -> Path:
+        return self.path / "decisions.jsonl"
+
+    @property
+    def notices(self) -> Path:
+        return self.path / "notices"
 
     @property
     def logs(self) -> Path:

@@ -8,7 +8,7 @@ def workers(count: int) -> str:
     return "1 worker" if count == 1 else f"{count} workers"
 
 
-def words(record: Record) -> str | None:  # noqa: C901 - one case a fact
+def words(record: Record) -> str | None:  # noqa: C901, PLR0912 - one case a fact
     """Return a line for a person, or None for a fact that needs none."""
     where = f"{record.host}[{record.slot}]"
     get = record.get
@@ -21,6 +21,8 @@ def words(record: Record) -> str | None:  # noqa: C901 - one case a fact
             return f"worker {where} lost: {get('summary')}" if get("root_cause") else None
         case "WorkerLeft":
             return None if get("reason") == "goal" else f"worker {where} left: {get('reason')}"
+        case "PreemptionNoticed":
+            return f"host {record.host} will be taken away: {get('reason')}"
         case "SlotGaveUp":
             return f"slot {where} given up: {get('reason')}"
         case "HostsChanged":
