@@ -229,12 +229,14 @@ class Preemption(Section):
     """Whom a host asks whether it will be taken away, every `period_s`.
 
     `cloud`: `auto` finds out from the firmware; `none` asks nobody. `endpoint`: where its metadata
-    server answers, if not where the cloud has it.
+    server answers, if not where the cloud has it. `rebalance`: heed EC2's recommendations too, which say
+    that an instance is at risk, not when it goes.
     """
 
     cloud: Literal["auto", "none", "ec2", "gce", "azure"] = "auto"
     endpoint: str | None = None
     period_s: float = Field(default=5.0, gt=0)
+    rebalance: bool = False
 
 
 class Job(Section):

@@ -75,20 +75,20 @@ def cloud_here(vendor: Path = _VENDOR) -> str | None:
         return None
 
 
-def source_of(cloud: str, endpoint: str | None = None) -> NoticeSource:
-    """Return who gives notice in a cloud: `ec2`, `gce` or `azure`."""
+def source_of(cloud: str, endpoint: str | None = None, *, rebalance: bool = False) -> NoticeSource:
+    """Return who gives notice in a cloud: `ec2`, `gce` or `azure`; `rebalance`: see `Ec2`."""
     if cloud == "ec2":
-        from discovery.notices.ec2 import Ec2
+        from discovery.notices import ec2
 
-        return Ec2(endpoint) if endpoint else Ec2()
+        return ec2.Ec2(endpoint or ec2.ENDPOINT, rebalance=rebalance)
     if cloud == "gce":
-        from discovery.notices.gce import Gce
+        from discovery.notices import gce
 
-        return Gce(endpoint) if endpoint else Gce()
+        return gce.Gce(endpoint or gce.ENDPOINT)
     if cloud == "azure":
-        from discovery.notices.azure import Azure
+        from discovery.notices import azure
 
-        return Azure(endpoint) if endpoint else Azure()
+        return azure.Azure(endpoint or azure.ENDPOINT)
     raise ValueError(f"found cloud {cloud!r}, expected ec2, gce or azure")
 
 

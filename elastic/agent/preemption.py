@@ -21,6 +21,7 @@ class Clouds:
     cloud: str
     endpoint: str | None
     period_s: float
+    rebalance: bool
 
 
 class Preemption:
@@ -34,7 +35,9 @@ class Preemption:
     """
 
     def __init__(self, clouds: Clouds, cloud: str, folder: Path, host: str) -> None:
-        self._watcher = Watcher(source_of(cloud, clouds.endpoint), clouds.period_s, self._tell)
+        self._watcher = Watcher(
+            source_of(cloud, clouds.endpoint, rebalance=clouds.rebalance), clouds.period_s, self._tell
+        )
         self._folder = folder
         self._host = host
         self._told: SimpleQueue[Notice] = SimpleQueue()
