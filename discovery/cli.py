@@ -1,6 +1,7 @@
 """`elastic-discover`: which hosts there are, and why each is in or out."""
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -33,7 +34,8 @@ def main(words: Sequence[str] | None = None) -> int:
     except (DiscoveryConfigError, SourceError, PlaceError) as error:
         print(f"elastic-discover: {error}", file=sys.stderr)
         if told.daemon:
-            place.write_problem(str(error))
+            with contextlib.suppress(OSError):
+                place.write_problem(str(error))
         return 2
     if told.daemon:
         return _daemon(watch, config, place, told.log)

@@ -28,7 +28,8 @@ else
     base=/tmp/elastic-discovery-$(id -u)
 fi
 place=$base$config
-if [ -e "$base" ] && { [ -L "$base" ] || [ ! -O "$base" ]; }; then
+if [ ! -d "$base" ]; then mkdir -m 700 "$base" 2> /dev/null; fi # before the question whose it is
+if [ -L "$base" ] || [ ! -O "$base" ]; then
     echo "discover_hosts.sh: $base is not yours; remove it, or set XDG_RUNTIME_DIR" >&2
     exit 1
 fi

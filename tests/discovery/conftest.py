@@ -58,9 +58,9 @@ class Asker:
         took_s = time.perf_counter() - began
         return Said(done.returncode, tuple(done.stdout.split()), done.stderr, took_s)
 
-    def wait(self, fits: Callable[[Said], bool]) -> Said:
+    def wait(self, fits: Callable[[Said], bool], within_s: float = WITHIN_S) -> Said:
         """Ask until the answer fits."""
-        ends = time.monotonic() + WITHIN_S
+        ends = time.monotonic() + within_s
         while not fits(said := self.ask()):
             assert time.monotonic() < ends, f"the last answer was {said}; {self.log()}"
             time.sleep(0.02)

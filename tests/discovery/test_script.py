@@ -22,6 +22,19 @@ def edit(path: Path, text: str) -> None:
     new.replace(path)
 
 
+def assert_prompt(asker: Asker, *hosts: str) -> None:
+    """Ask twenty times, three times over: the machine may be busy with something else, but not each time."""
+    rounds = []
+    for _ in range(3):
+        said = [asker.ask() for _ in range(20)]
+        assert {s.hosts for s in said} == {hosts}
+        took = [s.took_s for s in said]
+        rounds.append((statistics.median(took), max(took)))
+        if rounds[-1][0] <= MEDIAN_S and rounds[-1][1] <= MOST_S:
+            return
+    raise AssertionError(f"median and longest answer of each round: {rounds}")
+
+
 def decisions(asker: Asker) -> list[tuple[str, str]]:
     lines = asker.place.decisions.read_text().splitlines()
     return [(told["event"], told["what"]) for told in map(json.loads, lines)]
@@ -89,11 +102,7 @@ def test_it_answers_at_once_while_the_source_hangs(by_file: Asker, hosts_file: P
     hosts_file.unlink()
     os.mkfifo(hosts_file)  # nobody writes to it: to open it takes for ever
     time.sleep(0.5)
-    said = [by_file.ask() for _ in range(60)]
-    assert {s.hosts for s in said} == {("localhost:2",)}
-    took = sorted(s.took_s for s in said)
-    assert statistics.median(took) <= MEDIAN_S, took
-    assert took[-1] <= MOST_S, took
+    assert_prompt(by_file, "localhost:2")
 
 
 def test_it_answers_at_once_while_the_daemon_is_frozen(by_file: Asker, hosts_file: Path) -> None:
@@ -101,9 +110,7 @@ def test_it_answers_at_once_while_the_daemon_is_frozen(by_file: Asker, hosts_fil
     by_file.wait_hosts("localhost:2")
     os.kill(by_file.daemon(), signal.SIGSTOP)
     by_file.grow_old()
-    said = [by_file.ask() for _ in range(10)]
-    assert {s.hosts for s in said} == {("localhost:2",)}
-    assert max(s.took_s for s in said) <= MOST_S
+    assert_prompt(by_file, "localhost:2")
 
 
 def test_a_daemon_that_is_killed_is_started_again_and_the_answer_stays(by_file: Asker, hosts_file: Path) -> None:
