@@ -1,6 +1,7 @@
 """Discovery, as a job under `elastic run` has it: its configuration, its daemon, its first answer."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from elastic.rundir import RunDir
 
 SCRIPT = Path(discovery.__file__).with_name("discover_hosts.sh")
 FIRST_S = 10.0
+END_S = 2.0
 POLL_S = 0.02
 
 
@@ -79,7 +81,11 @@ class Discovering:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        ends = time.monotonic() + END_S
         self._place.end_daemon()
+        while self._place.daemon() is not None and time.monotonic() < ends:
+            time.sleep(POLL_S)
+        shutil.rmtree(self._place.path, ignore_errors=True)
 
     def first(self, within_s: float = FIRST_S) -> tuple[str, ...]:
         """Return the `host:slots` lines of the first answer; none if there is no host yet.
