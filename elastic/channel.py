@@ -101,6 +101,13 @@ class AskAhead(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class HostsAnnounced(Message):
+    """Agent: the launcher has announced that hosts have changed; `removed`: some were taken away."""
+
+    removed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class NextWorldReady(Message):
     """Agent: everybody that the next world waits for is there (or, `late`, will not come)."""
 

@@ -8,6 +8,8 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationInfo, field_validator, model_validator
 
+from discovery.config import Discovery
+
 KERAS_DATASETS = (
     "boston_housing",
     "california_housing",
@@ -234,6 +236,20 @@ class Metrics(Section):
     address: str = "127.0.0.1"
 
 
+class Preemption(Section):
+    """Whom a host asks whether it will be taken away, every `period_s`.
+
+    `cloud`: `auto` finds out from the firmware; `none` asks nobody. `endpoint`: where its metadata
+    server answers, if not where the cloud has it. `rebalance`: heed EC2's recommendations too, which say
+    that an instance is at risk, not when it goes.
+    """
+
+    cloud: Literal["auto", "none", "ec2", "gce", "azure"] = "auto"
+    endpoint: str | None = None
+    period_s: float = Field(default=5.0, gt=0)
+    rebalance: bool = False
+
+
 class Job(Section):
     """How `elastic run` looks after the launcher.
 
@@ -270,6 +286,8 @@ class Config(Section):
     workers: Workers = Workers()
     launcher: Literal["horovodrun"] = "horovodrun"
     hosts: tuple[str, ...] | None = None
+    discovery: Discovery | None = None
+    preemption: Preemption = Preemption()
     commit: Commit = Commit()
     checkpoint: Checkpoint = Checkpoint()
     tensorboard: bool = True
@@ -315,6 +333,12 @@ class Config(Section):
     @classmethod
     def _function(cls, value: str | None) -> str | None:
         return value if value is None else _reference(value)
+
+    @model_validator(mode="after")
+    def _hosts_once(self) -> Self:
+        if self.hosts is not None and self.discovery is not None and self.discovery.sources:
+            raise ValueError("'hosts' and 'discovery.sources' both say where hosts come from; expected one of them")
+        return self
 
 
 def _reference(value: str) -> str:

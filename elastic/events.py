@@ -214,6 +214,14 @@ class StandbyLost(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class PreemptionNoticed(Event):
+    """This host will be taken away, `in_s` from now if that was said."""
+
+    reason: str
+    in_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class DrainRequested(Event):
     """The slot was told to leave; its worker finishes the step."""
 

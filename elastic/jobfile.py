@@ -8,7 +8,7 @@ import difflib
 import importlib.util
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from glob import glob
 from pathlib import Path
 from typing import Any
@@ -160,12 +160,17 @@ def explain(source: str, error: ValidationError, model: type[BaseModel]) -> Iter
 
 def _keys_at(section: type[BaseModel], location: Sequence[int | str]) -> list[str]:
     for part in location:
-        if isinstance(part, int):  # a place in a list, which is of one kind
-            continue
-        annotation = section.model_fields[part].annotation
-        choices = [annotation, *getattr(annotation, "__args__", ())]
-        section = next(c for c in choices if isinstance(c, type) and issubclass(c, BaseModel))
+        if not isinstance(part, int):  # the place in a list
+            section = next(_sections(section.model_fields[part].annotation))
     return [field.alias or name for name, field in section.model_fields.items()]
+
+
+def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the sections that a key may hold, such as those of `X | None` and of `tuple[X, ...]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for choice in getattr(annotation, "__args__", ()):
+        yield from _sections(choice)
 
 
 def _check_references(source: str, config: Config) -> None:

@@ -6,6 +6,9 @@ checkpoints/    durable state, newest last
 tensorboard/    scalars
 stash/          what a slot's last worker had put by when its agent ended, until training goes on
 audit/          with `audit: true`, one file a worker process: what it fed into which step
+discovery.yaml  where hosts come from, for `elastic-discover --config`
+decisions.jsonl who was listed and who was not, and why: one decision of discovery a line
+notices/        hosts that will be taken away
 logs/           one file a worker, one for the launcher
 heartbeats/     while it runs, one file a slot: what its worker does just now
 summary.json    the outcome
@@ -50,6 +53,22 @@ class RunDir:
     @property
     def stash(self) -> Path:
         return self.path / "stash"
+
+    @property
+    def hosts(self) -> Path:
+        return self.path / "hosts"
+
+    @property
+    def discovery(self) -> Path:
+        return self.path / "discovery.yaml"
+
+    @property
+    def decisions(self) -> Path:
+        return self.path / "decisions.jsonl"
+
+    @property
+    def notices(self) -> Path:
+        return self.path / "notices"
 
     @property
     def logs(self) -> Path:

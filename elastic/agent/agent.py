@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from elastic.agent.ahead import Ahead, GoalReached
+from elastic.agent.announcements import Announcements
 from elastic.agent.claim import claim
 from elastic.agent.hang import Hung, StepTimes, verdict
 from elastic.agent.heartbeat import Heartbeats
@@ -30,6 +31,7 @@ from elastic.agent.loop import Loop
 from elastic.agent.meeting import Meeting
 from elastic.agent.output import Output
 from elastic.agent.policy import Budget, Cause, EndSlot, WorkerExit, after_exit, cause_of, words_for
+from elastic.agent.preemption import Preemption
 from elastic.agent.process import WorkerProcess
 from elastic.agent.remains import keep
 from elastic.agent.rendezvous import Rendezvous
@@ -44,6 +46,7 @@ from elastic.channel import (
     Finished,
     Go,
     GoOver,
+    HostsAnnounced,
     Left,
     Message,
     Phase,
@@ -56,6 +59,7 @@ from elastic.events import (
     DrainRequested,
     EventLog,
     JobStopped,
+    PreemptionNoticed,
     SlotGaveUp,
     StandbyPromoted,
     WorkerFailed,
@@ -85,6 +89,8 @@ class Agent:
         ahead: asks it for the next world while the worker trains; None without a launcher.
         spawn: starts a worker process with an environment.
         summarise: called when the slot ends for good, to leave `summary.json`.
+        announcements: hears what the launcher announces; None without a launcher.
+        preemption: waits for the notice that this host will be taken away; None where nobody gives one.
     """
 
     def __init__(
@@ -97,6 +103,8 @@ class Agent:
         ahead: Ahead | None,
         spawn: Callable[[dict[str, str]], WorkerProcess],
         summarise: Callable[[], None],
+        preemption: Preemption | None = None,
+        announcements: Announcements | None = None,
     ) -> None:
         self._a = assignment
         self._settings = settings
@@ -106,6 +114,9 @@ class Agent:
         self._ahead = ahead
         self._spawn = spawn
         self._summarise = summarise
+        self._preemption = preemption
+        self._announcements = announcements
+        self._untold: list[HostsAnnounced] = []  # announced while no worker was in a world
         slot = assignment.slot
         self._events = EventLog(assignment.run_dir.events, host=slot.host, slot=slot.local_rank)
         self._heartbeats = Heartbeats(assignment.run_dir.heartbeats, self._events)
@@ -139,6 +150,11 @@ class Agent:
         self._keep()
         if self._ahead is not None:
             self._loop.watch(self._ahead.fd, self._pass_news)
+        if self._announcements is not None:
+            self._loop.watch(self._announcements.fd, self._pass_announcements)
+        if self._preemption is not None:
+            self._loop.watch(self._preemption.fd, self._heed_notice)
+            self._preemption.start()
         self._loop.every(TICK_S, self.tick)
         self._loop.every(KEEP_S, self._keep)
         self._loop.every(KEEP_S, self._beat)
@@ -177,6 +193,16 @@ class Agent:
             self._ahead.leave()
         worker.send(Drain(signal.Signals(number).name))
         self._kill_at = self._loop.now() + (within_s if within_s is not None else self._settings.drain_s)
+
+    def _heed_notice(self) -> None:
+        """Let the worker leave while there is time."""
+        assert self._preemption is not None
+        notice = self._preemption.notice()
+        if notice is None or self._stop_signal is not None:
+            return
+        self._events.emit(PreemptionNoticed(notice.reason, notice.in_s))
+        left_s = self._settings.drain_s if notice.in_s is None else min(self._settings.drain_s, notice.in_s)
+        self.stop(signal.SIGTERM, within_s=max(1.0, left_s))
 
     def tick(self) -> None:
         """Look at the clock and at the worker's pulse."""
@@ -332,6 +358,7 @@ class Agent:
                 self._events.rank, self._events.generation = message.rank, message.generation
                 if self._rendezvous is not None:
                     self._rendezvous.entered()
+                self._pass_announcements()
             elif isinstance(message, Entering) and self._rendezvous is not None:
                 self._rendezvous.entering()
             elif isinstance(message, GoOver) and self._rendezvous is not None:
@@ -349,6 +376,15 @@ class Agent:
                 self._goal_reached = True
             elif self._worker is not None and Entered in self._said and news.generation == self._generation:
                 self._worker.send(news)
+
+    def _pass_announcements(self) -> None:
+        """Tell the worker what the launcher has announced, once it is in a world."""
+        if self._announcements is not None:
+            self._untold += self._announcements.news()
+        if self._worker is not None and Entered in self._said:
+            for announced in self._untold:
+                self._worker.send(announced)
+            self._untold.clear()
 
     def _on_death(self, worker: WorkerProcess) -> None:
         self._loop.unwatch(worker.pidfd)

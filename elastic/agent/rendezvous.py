@@ -6,13 +6,15 @@ ghost that is counted; one that comes late, because it must first import TensorF
 who hold the state run into their time-out, which Horovod's core answers with an abort.
 
 Theory of operation. The worker is told this proxy's address instead of the launcher's. Every
-request passes through unchanged, but for two:
+request passes through unchanged, but for three:
 
 * `GET /rank_and_size/HOST:SLOT` ("I am ready; who am I?") is asked once a round by the agent and
   not by the process. If the worker dies before it has shown up in that round (before it PUTs its
   own address), the answer, or the pending question, is its successor's.
 * `GET` of a peer's address waits here for as long as a peer may take to start, `hold_s`, instead
   of answering that there is none.
+* `PUT /worker_addresses/HOST:SLOT` ("announce to me what changes") is not passed on when the agent hears
+  for its workers (see `announcements`).
 
 The driver ends no round without this slot, and only this agent speaks for the slot; so an answer
 stays valid until the worker has shown up, with two exceptions.
@@ -39,9 +41,12 @@ ABANDONED, OVER = b"abandoned", b"over"
 _MARK = "/elastic/mark"
 _OPEN = "/elastic/open"
 _ASK = "/rank_and_size/"
+_REGISTER = "/worker_addresses/"
 _PEERS = ("/global/", "/local_", "/cross_")
 _LOOK_FOR_MARK = 20  # polls
 _HEAR_S = 2.0
+REGISTER_S = 60.0  # the launcher tries the address before it answers
+_DONE = b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n"
 _NOT_FOUND = b"HTTP/1.0 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -77,6 +82,8 @@ class Rendezvous:
         self._upstream = Upstream(address, port)
         self._hold_s = hold_s
         self._asking = request("GET", f"{_ASK}{slot}")
+        self._slot = slot
+        self._hears = False  # the agent, for its workers
         self._lock = threading.RLock()
         self._question: _Question | None = None
         self._launched = True  # the launcher's environment holds: no worker has used it up
@@ -202,6 +209,25 @@ class Rendezvous:
         """Return what has become of the present round: ABANDONED, OVER, or None while it holds."""
         return self.get(_MARK)
 
+    def own_address(self) -> str:
+        """This host's address on the way to the launcher."""
+        return self._upstream.own_address()
+
+    @property
+    def hears(self) -> bool:
+        """Whether the launcher announces changes to the agent, not to its workers."""
+        return self._hears
+
+    def register(self, value: bytes) -> bool:
+        """Let the launcher announce changes to the agent; False when it could not reach it there.
+
+        Args:
+            value: what a worker would put, for this slot.
+        """
+        response = self._upstream.pass_on(request("PUT", f"{_REGISTER}{self._slot}", value), REGISTER_S)
+        self._hears = status_is(response, 200)
+        return self._hears
+
     def put(self, path: str, value: bytes) -> None:
         """Leave something in the launcher's store, until the next round."""
         self._upstream.put(path, value)
@@ -248,6 +274,8 @@ class Rendezvous:
                 client.sendall(self._ask(client))
             elif method == b"GET" and path.startswith(_PEERS):
                 client.sendall(self._hold(client, received))
+            elif method == b"PUT" and path.startswith(_REGISTER) and self._hears:
+                client.sendall(_DONE)
             else:
                 response = self._upstream.pass_on(received)
                 if method == b"PUT" and path.startswith(_PEERS[0]) and status_is(response, 200):

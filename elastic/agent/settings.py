@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from elastic.agent.hang import Limits
 from elastic.agent.policy import Budget, Cause
+from elastic.agent.preemption import Clouds
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Settings:
     level: str
     gloo_timeout_s: int
     join_s: float
+    clouds: Clouds
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:
@@ -46,4 +48,5 @@ class Settings:
             level=level,
             gloo_timeout_s=config["network"]["gloo_timeout_s"],
             join_s=config["network"]["join_s"],
+            clouds=Clouds(**config["preemption"]),
         )

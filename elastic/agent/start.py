@@ -9,9 +9,11 @@ from typing import Any
 
 from elastic.agent.agent import Agent
 from elastic.agent.ahead import Ahead
+from elastic.agent.announcements import Announcements
 from elastic.agent.claim import Claimed, claim
 from elastic.agent.loop import Loop
 from elastic.agent.meeting import Meeting, meeting_of
+from elastic.agent.preemption import preemption_of
 from elastic.agent.process import spawn
 from elastic.agent.rendezvous import Rendezvous
 from elastic.agent.settings import Settings
@@ -71,12 +73,26 @@ def _look_after(
     env["ELASTIC_LOCAL_WORKERS"] = str(slot.local_size)
     generation = last_generation(run_dir.events) if found is None else 0  # a newcomer hears it from the others
     assignment = Assignment(job, config, run_dir, slot, env, generation)
-    rendezvous = ahead = None
+    rendezvous = ahead = announcements = None
     if slot.rendezvous is not None:
         rendezvous = Rendezvous(*slot.rendezvous, hold_s=settings.join_s, slot=f"{slot.host}:{slot.local_rank}")
         rendezvous.open()
         ahead = Ahead(rendezvous, settings.join_s)
-    agent = Agent(assignment, settings, Loop(), meeting, rendezvous, ahead, spawn, _summary_of(run_dir))
+        announcements = Announcements(rendezvous.register, rendezvous.own_address)
+        announcements.open()
+    preemption = preemption_of(settings.clouds, run_dir.notices, slot.host)
+    agent = Agent(
+        assignment,
+        settings,
+        Loop(),
+        meeting,
+        rendezvous,
+        ahead,
+        spawn,
+        _summary_of(run_dir),
+        preemption,
+        announcements,
+    )
     return agent.run(found.worker if found is not None else None)
 
 

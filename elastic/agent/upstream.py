@@ -29,6 +29,11 @@ class Upstream:
                 parts.append(data)
         return b"".join(parts)
 
+    def own_address(self) -> str:
+        """Return this host's address on the way to the launcher."""
+        with self._connect() as upstream:
+            return str(upstream.getsockname()[0])
+
     def put(self, path: str, value: bytes) -> None:
         """Leave something in the launcher's store, until the next round."""
         self.pass_on(request("PUT", path, value), ANSWER_S)

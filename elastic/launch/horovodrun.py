@@ -4,19 +4,18 @@ import importlib.util
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import discovery
 from elastic.config import Config
 from elastic.errors import ConfigError
+from elastic.launch.discovering import SCRIPT
 
-SCRIPT = Path(discovery.__file__).parent / "discover_hosts.sh"
 MAIN = Path(__file__).with_name("horovodrun_main.py")
 
 
 def hosts_of(config: Config) -> tuple[str, ...]:
-    """Return the `host:slots` lines a job starts with; this machine by default."""
+    """Return the `host:slots` lines of a job that names no other source; this machine by default."""
     return config.hosts or (f"localhost:{config.workers.max}",)
 
 
@@ -26,8 +25,14 @@ def is_local(hosts: Sequence[str]) -> bool:
     return all(line.rpartition(":")[0] in own or line in own for line in hosts)
 
 
-def command(config: Config, job: Path, run_dir: Path, sets: Sequence[str], extra: Path | None) -> list[str]:
+def command(
+    config: Config, job: Path, run_dir: Path, sets: Sequence[str], extra: Path | None, hosts: Sequence[str]
+) -> list[str]:
     """Return the command line of the launcher.
+
+    Args:
+        config, job, run_dir, sets, extra: the job as it was given.
+        hosts: the `host:slots` lines that it begins with.
 
     Raises:
         ConfigError: when horovodrun is not installed beside this Python.
@@ -48,7 +53,7 @@ def command(config: Config, job: Path, run_dir: Path, sets: Sequence[str], extra
     line += ["--host-discovery-script", str(SCRIPT)]
     line += ["--elastic-timeout", str(network.start_timeout_s)]
     line += ["--blacklist-cooldown-range", *(str(s) for s in network.cooldown_s)]
-    interfaces = network.interfaces or ("lo" if is_local(hosts_of(config)) else None)
+    interfaces = network.interfaces or ("lo" if hosts and is_local(hosts) else None)
     if interfaces:
         line += ["--network-interfaces", interfaces]
     line += [sys.executable, "-m", "elastic", "worker", str(job.resolve()), "--run-dir", str(run_dir)]
@@ -57,10 +62,10 @@ def command(config: Config, job: Path, run_dir: Path, sets: Sequence[str], extra
     return line + (["--config", str(extra.resolve())] if extra else [])
 
 
-def environment(hosts_file: Path) -> dict[str, str]:
-    """Return the environment of the launcher, which it passes on to all workers."""
+def environment(discovering: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of the launcher, which it passes on to all workers; `discovering`: of its script."""
     return os.environ | {
-        "ELASTIC_HOSTS_FILE": str(hosts_file),
+        **discovering,
         "ELASTIC_LAUNCHER": "elastic run",
         "PYTHONUNBUFFERED": "1",
     }

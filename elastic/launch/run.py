@@ -18,6 +18,7 @@ from elastic.errors import ConfigError, ExitCode
 from elastic.events import EventLog, JobFailed, JobStarted, JobStopped, Lines, Record, Tail, read
 from elastic.jobfile import dump
 from elastic.launch import horovodrun
+from elastic.launch.discovering import Discovering
 from elastic.launch.screen import Screen
 from elastic.launch.supervise import Done, Ended, GiveUp, Starts, after_launcher
 from elastic.rundir import RunDir, fresh
@@ -48,12 +49,11 @@ def run_job(job: Path, config: Config, run_dir: Path | None, sets: Sequence[str]
         raise ConfigError("this machine cannot train yet:\n" + "\n".join(f"  {p}" for p in problems))
     directory.create()
     directory.config.write_text(dump(config), encoding="utf-8")
-    hosts = directory.path / "hosts"
-    hosts.write_text("".join(f"{line}\n" for line in horovodrun.hosts_of(config)), encoding="utf-8")
-    line = horovodrun.command(config, job, directory.path, sets, extra)
     close = _serve_metrics(config, directory, screen)
     try:
-        return Supervisor(config, directory, screen).run(line, horovodrun.environment(hosts))
+        with Discovering(config, directory, horovodrun.hosts_of(config)) as discovering:
+            line = horovodrun.command(config, job, directory.path, sets, extra, discovering.first())
+            return Supervisor(config, directory, screen).run(line, horovodrun.environment(discovering.env))
     finally:
         close()
 

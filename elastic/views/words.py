@@ -21,6 +21,8 @@ def words(record: Record) -> str | None:  # noqa: C901, PLR0912 - one case a fac
             return f"worker {where} lost: {get('summary')}" if get("root_cause") else None
         case "WorkerLeft":
             return None if get("reason") == "goal" else f"worker {where} left: {get('reason')}"
+        case "PreemptionNoticed":
+            return f"host {record.host} will be taken away: {get('reason')}"
         case "SlotGaveUp":
             return f"slot {where} given up: {get('reason')}"
         case "HostsChanged":

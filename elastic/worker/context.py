@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from elastic.channel import Channel, Drain, Entered, Go, Message, Phase, Prepare, Pulse, Ready
+from elastic.channel import Channel, Drain, Entered, Go, HostsAnnounced, Message, Phase, Prepare, Pulse, Ready
 from elastic.config import Config
 from elastic.errors import ExitCode
 from elastic.events import Event, EventLog
@@ -88,6 +88,8 @@ class Context:
             for message in messages:
                 if isinstance(message, Drain):
                     self.draining = message.reason
+                elif isinstance(message, HostsAnnounced):
+                    pass_on(message)
                 else:
                     self.next_world.hear(message)
 
@@ -107,6 +109,15 @@ class Context:
                 time.sleep(HEARTBEAT_PERIOD_S)
 
         threading.Thread(target=beat, name="heartbeat", daemon=True).start()
+
+
+def pass_on(announced: HostsAnnounced) -> None:
+    """Let the elastic state of this process hear what the launcher would have told it."""
+    from horovod.common.elastic import notification_manager
+    from horovod.runner.elastic.worker import HostUpdateResult
+
+    result = HostUpdateResult.removed if announced.removed else HostUpdateResult.added
+    notification_manager.handle_hosts_updated(int(time.time()), result)
 
 
 def from_prepare(message: Prepare, channel: Channel, pulse: Pulse) -> Context:

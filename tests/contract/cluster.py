@@ -23,8 +23,9 @@ from horovod.runner.elastic.rendezvous import create_rendezvous_handler
 from horovod.runner.http.http_server import RendezvousServer
 
 from elastic.agent.ahead import Ahead, GoalReached
+from elastic.agent.announcements import Announcements
 from elastic.agent.rendezvous import Rendezvous
-from elastic.channel import NextWorldReady
+from elastic.channel import HostsAnnounced, NextWorldReady
 from tests.contract.launchers import DEADLINE_S, LONG_S, Client
 
 LOOK_S = 0.01
@@ -53,6 +54,8 @@ class Slot:
         self.proxy = Rendezvous("127.0.0.1", port, LONG_S, self.name)
         self.proxy.open()
         self.ahead = Ahead(self.proxy, hold_s)
+        self.announcements = Announcements(self.proxy.register, self.proxy.own_address)
+        self.announcements.open()
         self.exits: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._asked = threading.Event()
         self._client: Client | None = None
@@ -82,6 +85,11 @@ class Slot:
         assert select.select([self.ahead.fd], [], [], within_s)[0], f"nothing was told to {self.name}"
         return self.ahead.news()
 
+    def announced(self, within_s: float = DEADLINE_S) -> list[HostsAnnounced]:
+        """Wait for what the launcher announces to this slot."""
+        assert select.select([self.announcements.fd], [], [], within_s)[0], f"nothing was announced to {self.name}"
+        return self.announcements.news()
+
     def hears_nothing(self) -> bool:
         return not select.select([self.ahead.fd], [], [], 0)[0]
 
@@ -95,6 +103,10 @@ class Slot:
         wait_for(lambda: self.proxy.retire(goal=True))
         self.end(0)
 
+    def register(self, value: str) -> int:
+        """Let the worker register where it hears of changes; return the answer's status."""
+        return self._call("PUT", f"/worker_addresses/{self.name}", value.encode())[0]
+
     def die(self) -> None:
         """Let the agent be killed, so that nobody speaks for the slot."""
         self.ahead.rest()
@@ -103,6 +115,7 @@ class Slot:
     def close(self) -> None:
         self.ahead.rest()
         self.proxy._server.close()
+        self.announcements.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _call(self, method: str, target: str, body: bytes = b"") -> tuple[int, bytes]:

@@ -1,12 +1,17 @@
 """The next world is made while the present one trains, under Horovod's own elastic driver."""
 
+import os
+import pickle
+import socket
+import struct
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from elastic.agent import ahead as ahead_module
 from elastic.agent.ahead import GoalReached
-from elastic.channel import NextWorldReady
+from elastic.agent.announcements import read_request
+from elastic.channel import HostsAnnounced, NextWorldReady
 from tests.contract.cluster import NOBODY_MET, OVER, REMOVED, Cluster, Slot, wait_for
 from tests.contract.launchers import LONG_S
 
@@ -316,3 +321,32 @@ def test_a_goal_counts_although_the_slot_is_counted_for_the_next_round(begin: Be
     wait_for(lambda: c.proxy.removed)
     c.end(75)
     assert cluster.results() == {"a[0]": 0}
+
+
+def test_a_change_is_announced_to_the_agent_while_no_worker_is_there_to_hear(begin: Begin) -> None:
+    cluster, (a, b) = begin("a", "b")
+    wait_for(lambda: a.proxy.hears and b.proxy.hears)
+    a.proxy.ended()  # rank 0's worker is dead, and the next has not come up
+    cluster.change(a=1, b=1, c=1)
+    assert a.announced() == [HostsAnnounced(removed=False)]
+    cluster.change(a=1, c=1)
+    assert a.announced()[-1] == HostsAnnounced(removed=True)
+    assert b.announcements.news() == []  # the driver tells rank 0 alone
+
+
+def test_a_worker_does_not_take_the_agents_place_as_the_one_who_hears(begin: Begin) -> None:
+    cluster, (a,) = begin("a")
+    wait_for(lambda: a.proxy.hears)
+    assert a.register("nobody listens there") == 200
+    cluster.change(a=1, c=1)
+    assert a.announced() == [HostsAnnounced(removed=False)]
+
+
+def test_what_a_launcher_would_not_ask_is_not_unpickled(begin: Begin) -> None:
+    _, (a,) = begin("a")
+    assert read_request(pickle.dumps(os.system)) is None
+    assert read_request(b"cos\nsystem\n(S'true'\ntR.") is None
+    with socket.create_connection(a.announcements._server.getsockname()) as stranger:
+        stranger.sendall(b"x" * 32 + struct.pack("i", 4) + b"abcd")
+        assert stranger.recv(1) == b""
+    assert a.announcements.news() == []

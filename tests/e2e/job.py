@@ -154,15 +154,19 @@ def start(
     """Start a job under `elastic run` or stock `horovodrun`, in `tmp_path`."""
     directory = RunDir(run_dir or tmp_path / "run")
     hosts_file = directory.path / "hosts" if launcher == "elastic" else tmp_path / "hosts"
-    environment = os.environ | {"ELASTIC_TEST_RUN": str(directory.path), "PYTHONPATH": str(tmp_path)} | (env or {})
+    path = ":".join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    environment = os.environ | {"ELASTIC_TEST_RUN": str(directory.path), "PYTHONPATH": path} | (env or {})
     words = [w for pair in sets for w in ("--set", pair)]
     if launcher == "elastic":
         if hosts is not None:
             words += ["--set", f"hosts=[{','.join(hosts)}]"]
+        words += ["--set", "discovery.names=given"]  # this machine plays several hosts
         line = [str(BIN / "elastic"), "run", str(job), "--run-dir", str(directory.path), *words]
     else:
         hosts_file.write_text("".join(f"{h}\n" for h in hosts or ("localhost:2",)))
-        environment["ELASTIC_HOSTS_FILE"] = str(hosts_file)
+        discovery = tmp_path / "discovery.yaml"
+        discovery.write_text(f"sources: [{{file: {hosts_file}}}]\nnames: given\n")
+        environment["ELASTIC_DISCOVERY"] = str(discovery)
         script = str(ROOT / "discovery" / "discover_hosts.sh")
         line = [str(BIN / "horovodrun"), *(options or ("-np", "2", "--min-np", "1", "--max-np", "8"))]
         line += ["--host-discovery-script", script, "--network-interfaces", "lo"]

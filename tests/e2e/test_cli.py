@@ -11,11 +11,9 @@ import pytest
 import elastic
 from tests.e2e.job import BIN, ROOT
 
-DISCOVER = ROOT / "discovery" / "discover_hosts.sh"
-
 
 def call(*words: object, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if name != "ELASTIC_HOSTS_FILE"} | (env or {})
+    environment = os.environ | (env or {})
     line = [str(word) for word in words]
     return subprocess.run(line, cwd=cwd, env=environment, capture_output=True, text=True, timeout=100, check=False)
 
@@ -75,25 +73,6 @@ def test_the_doctor_finds_this_machine_able_to_train(tmp_path: Path) -> None:
     done = call(BIN / "elastic", "doctor", cwd=tmp_path)
     assert done.returncode == 0, done.stdout
     assert "Gloo" in done.stdout
-
-
-def test_discovery_reads_the_hosts_file_without_comments_and_blank_lines(tmp_path: Path) -> None:
-    hosts = tmp_path / "hosts"
-    hosts.write_text("# two hosts\n\nlocalhost:2\n   node-7:4   # borrowed\n\t\nlast:1")
-    done = call(DISCOVER, cwd=tmp_path, env={"ELASTIC_HOSTS_FILE": str(hosts)})
-    assert (done.returncode, done.stdout) == (0, "localhost:2\nnode-7:4\nlast:1\n")
-
-
-def test_discovery_without_a_hosts_file_is_this_machine(tmp_path: Path) -> None:
-    done = call(DISCOVER, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "localhost:2\n")
-
-
-def test_discovery_of_a_hosts_file_that_is_gone_fails_rather_than_finding_no_hosts(tmp_path: Path) -> None:
-    done = call(DISCOVER, cwd=tmp_path, env={"ELASTIC_HOSTS_FILE": str(tmp_path / "gone")})
-    assert done.returncode != 0
-    assert "gone" in done.stderr
-    assert done.stdout == ""
 
 
 def test_the_module_is_the_command(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ A worker is an object that holds the other ends of what a real one holds: the ch
 the pipes and something that becomes readable at its death. What it does is its role.
 """
 
+import contextlib
 import math
 import os
 import signal
@@ -403,6 +404,30 @@ def does(after_s: float, action: Callable[[Worker], None]) -> Role:
     return role
 
 
+class Heard:
+    """What comes in on another thread: the launcher's announcements, the cloud's notice."""
+
+    def __init__(self) -> None:
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK)
+        self._said: list[object] = []
+
+    def start(self) -> None:
+        pass
+
+    def say(self, what: object) -> None:
+        self._said.append(what)
+        os.eventfd_write(self.fd, 1)
+
+    def news(self) -> list[object]:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self.fd)
+        said, self._said = self._said, []
+        return said
+
+    def notice(self) -> object:
+        return (self.news() or [None])[-1]
+
+
 class World:
     """One slot and its real agent.
 
@@ -416,6 +441,8 @@ class World:
         self.loop = ScriptedLoop(self.clock)
         self.launcher = Launcher()
         self.ahead = ScriptedAhead()
+        self.announcements = Heard()
+        self.preemption = Heard()
         self.start_s = 0.0
         self.run_dir = RunDir(path / "run").create()
         self.workers: list[Worker] = []
@@ -481,6 +508,8 @@ class World:
             self.ahead,  # type: ignore[arg-type]
             self.spawn,
             self._summarise,
+            self.preemption,  # type: ignore[arg-type]
+            self.announcements,  # type: ignore[arg-type]
         )
         return agent.run()
 
@@ -494,7 +523,8 @@ class World:
     def close(self) -> None:
         for worker in self.workers:
             worker.close()
-        os.close(self.ahead.fd)
+        for heard in (self.ahead, self.announcements, self.preemption):
+            os.close(heard.fd)
 
     def _summarise(self) -> None:
         self.summaries += 1

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(p.relative_to(ROOT) for part in ("elastic", "discovery") for p in (ROOT / part).rglob("*.py"))
-HEAVY = ("tensorflow", "keras", "horovod", "ray")
+HEAVY = ("tensorflow", "keras", "horovod", "ray", "kubernetes")
 
 # What may import what is heavy: the package, or the file, by the heavy module's name.
 MAY_LOAD = {
@@ -19,6 +19,7 @@ MAY_LOAD = {
     "keras": ("elastic.worker", "elastic.examples"),
     "horovod": ("elastic.worker", "elastic.examples", "elastic.launch.ray", "elastic.launch.horovodrun_main"),
     "ray": ("elastic.launch.ray", "discovery.ray"),
+    "kubernetes": ("discovery.kubernetes",),
 }
 
 # Who must know nothing of whom.

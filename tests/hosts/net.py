@@ -1,0 +1,189 @@
+"""Several hosts on one machine: a network namespace each, joined by a bridge, with sshd and a name of its own.
+
+Each host has its own hostname (a UTS namespace), its own `/etc/hosts` (`/etc/netns/NAME/hosts`) and its
+own sshd; all share the file system. Needs root, `ip`, `unshare` and Debian's openssh-server.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+SSHD = "/usr/sbin/sshd"
+SUBNET = "10.77.0"
+UP_S = 10.0
+
+
+def missing() -> str:
+    """Return what keeps hosts from being built here, an empty text if nothing does."""
+    if os.geteuid() != 0:
+        return "hosts in network namespaces need root"
+    for program in ("ip", "unshare", "ssh-keygen", SSHD):
+        if shutil.which(program) is None:
+            return f"{program} is not installed: apt-get install iproute2 openssh-server"
+    probe = f"elprobe{os.getpid()}"
+    made = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True, check=False)
+    if made.returncode != 0:
+        return f"the kernel allows no network namespaces here: {made.stderr.strip()}"
+    try:
+        peer = ["ip", "link", "add", f"ep{os.getpid()}", "type", "veth", "peer", "name", "eth0", "netns", probe]
+        linked = subprocess.run(peer, capture_output=True, text=True, check=False)
+        return "" if linked.returncode == 0 else f"the kernel has no veth devices: {linked.stderr.strip()}"
+    finally:
+        subprocess.run(["ip", "netns", "del", probe], check=False)
+
+
+@dataclass(frozen=True, slots=True)
+class HostInNet:
+    """One host."""
+
+    name: str
+    space: str
+    link: str  # its end at the bridge
+    address: str
+
+
+class Net:
+    """Hosts `h0`, `h1`, ...; by custom the launcher runs on `h0`.
+
+    Args:
+        folder: for keys, logs and settings.
+        count: how many hosts.
+        ssh_alive: seconds between two signs of life of an ssh session, and how many may be missed.
+    """
+
+    def __init__(self, folder: Path, count: int, ssh_alive: tuple[int, int] = (1, 3)) -> None:
+        self.folder = folder
+        self._ssh_alive = ssh_alive
+        self._daemons: list[subprocess.Popen[str]] = []
+        self._bridge = f"elb{os.getpid()}"
+        mine = os.getpid()
+        self.hosts = [HostInNet(f"h{i}", f"el{mine}-{i}", f"el{mine}v{i}", f"{SUBNET}.{10 + i}") for i in range(count)]
+
+    def __getitem__(self, name: str) -> HostInNet:
+        return next(h for h in self.hosts if h.name == name)
+
+    @property
+    def bin(self) -> Path:
+        """Where an `ssh` lies that knows the way to these hosts; for the front of PATH."""
+        return self.folder / "bin"
+
+    def open(self, without_sshd: Sequence[str] = (), more_names: str = "") -> None:
+        """Build it; all sshds answer when this returns.
+
+        Args:
+            without_sshd: hosts that take no ssh sessions until `start_sshd`.
+            more_names: further lines of every host's `/etc/hosts`, before the others.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._write_settings()
+        _ip("link", "add", self._bridge, "type", "bridge")
+        _ip("link", "set", self._bridge, "up")
+        names = "".join(f"{h.address} {h.name}\n" for h in self.hosts)
+        for host in self.hosts:
+            _ip("netns", "add", host.space)
+            _ip("link", "add", host.link, "type", "veth", "peer", "name", "eth0", "netns", host.space)
+            _ip("link", "set", host.link, "master", self._bridge, "up")
+            _ip("-n", host.space, "addr", "add", f"{host.address}/24", "dev", "eth0")
+            _ip("-n", host.space, "link", "set", "eth0", "up")
+            _ip("-n", host.space, "link", "set", "lo", "up")
+            view = Path("/etc/netns") / host.space
+            view.mkdir(parents=True, exist_ok=True)
+            (view / "hosts").write_text(f"127.0.0.1 localhost\n{more_names}{names}")
+        for host in self.hosts[1:]:
+            if host.name not in without_sshd:
+                self.start_sshd(host.name)
+
+    def start_sshd(self, name: str) -> None:
+        """Let a host take ssh sessions."""
+        log = (self.folder / f"sshd-{name}.log").open("ab")
+        with log:
+            line = [SSHD, "-D", "-e", "-f", str(self.folder / "sshd_config")]
+            self._daemons.append(self.run(name, line, stdout=log, stderr=log))
+        ends = time.monotonic() + UP_S
+        while not self._greets(name):
+            assert time.monotonic() < ends, f"the sshd of {name} does not answer"
+            time.sleep(0.02)
+
+    def run(self, name: str, line: Sequence[str], **options: object) -> "subprocess.Popen[str]":
+        """Start a process on a host."""
+        script = 'hostname "$0"; exec "$@"'
+        enter = ["ip", "netns", "exec", self[name].space, "unshare", "--uts", "sh", "-c", script, name]
+        return subprocess.Popen([*enter, *line], text=True, start_new_session=True, **options)  # type: ignore[call-overload, no-any-return]
+
+    def pids(self, name: str) -> list[int]:
+        """Return all processes of a host."""
+        done = subprocess.run(["ip", "netns", "pids", self[name].space], capture_output=True, text=True, check=False)
+        return [int(word) for word in done.stdout.split()]
+
+    def cut(self, name: str) -> None:
+        """Take a host's link down: no packet goes either way, and nobody is told."""
+        _ip("link", "set", self[name].link, "down")
+
+    def mend(self, name: str) -> None:
+        """Bring it up again."""
+        _ip("link", "set", self[name].link, "up")
+
+    def power_off(self, name: str) -> None:
+        """Cut a host off and end all that runs there, so that its peers get no reset."""
+        self.cut(name)
+        for pid in self.pids(name):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        for host in self.hosts:
+            ends = time.monotonic() + UP_S
+            while (pids := self.pids(host.name)) and time.monotonic() < ends:
+                for pid in pids:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                time.sleep(0.02)
+            for line in (["netns", "del", host.space], ["link", "del", host.link]):
+                subprocess.run(["ip", *line], capture_output=True, check=False)
+            shutil.rmtree(Path("/etc/netns") / host.space, ignore_errors=True)
+        for daemon in self._daemons:
+            daemon.wait(UP_S)
+        subprocess.run(["ip", "link", "del", self._bridge], capture_output=True, check=False)
+
+    def _greets(self, name: str) -> bool:
+        """Tell whether a host's sshd answers, as seen on that host."""
+        knock = f"exec 3<>/dev/tcp/{self[name].address}/22 && head -c 4 <&3"
+        line = ["ip", "netns", "exec", self[name].space, "timeout", "1", "bash", "-c", knock]
+        return subprocess.run(line, capture_output=True, text=True, check=False).stdout == "SSH-"
+
+    def _write_settings(self) -> None:
+        Path("/run/sshd").mkdir(exist_ok=True)
+        for key in ("id", "host"):
+            line = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / key)]
+            subprocess.run(line, check=True)
+        (self.folder / "sshd_config").write_text(
+            f"HostKey {self.folder}/host\nAuthorizedKeysFile {self.folder}/id.pub\nStrictModes no\nUsePAM no\n"
+            "PermitRootLogin yes\nPidFile none\nMaxStartups 100\n"
+        )
+        period, missed = self._ssh_alive
+        (self.folder / "ssh_config").write_text(
+            f"IdentityFile {self.folder}/id\nUserKnownHostsFile /dev/null\nStrictHostKeyChecking no\nLogLevel ERROR\n"
+            f"ServerAliveInterval {period}\nServerAliveCountMax {missed}\nConnectTimeout 5\n"
+        )
+        self.bin.mkdir()
+        ssh = self.bin / "ssh"
+        ssh.write_text(f'#!/bin/sh\nexec /usr/bin/ssh -F {self.folder}/ssh_config "$@"\n')
+        ssh.chmod(0o755)
+
+
+def _ip(*words: str) -> None:
+    done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"ip {' '.join(words)}: {done.stderr}"
+
+
+def hostname_here() -> str:
+    """Return this machine's own name, which no host in a net may change."""
+    return socket.gethostname()
