@@ -12,7 +12,7 @@ from discovery.config import read
 from elastic.jobfile import load
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "hosts.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "discovery" / "HOSTS.md").read_text(encoding="utf-8")
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SNIPPETS = [(language, text) for language, text in FENCE.findall(PAGE)]
 BASH = shutil.which("bash") or "bash"
@@ -32,7 +32,7 @@ def test_shell_snippets_parse_and_name_files_that_exist(text: str) -> None:
 
 @pytest.mark.parametrize("name", re.findall(r"\]\(([^)#:]+)\)", PAGE))
 def test_links_lead_somewhere(name: str) -> None:
-    assert (ROOT / "docs" / name).exists()
+    assert (ROOT / "discovery" / name).exists()
 
 
 @pytest.mark.parametrize("manifest", sorted((ROOT / "configs" / "kubernetes").glob("*.yaml")), ids=lambda p: p.name)

@@ -1,13 +1,10 @@
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
-import discovery
+from discovery.file import File
+from discovery.hosts import SourceError
 from elastic.chaos.hosts import HostsFile, slots_of, with_fewer, with_more
-
-SCRIPT = Path(discovery.__file__).parent / "discover_hosts.sh"
 
 
 @pytest.mark.parametrize(
@@ -44,19 +41,20 @@ def hosts(tmp_path: Path) -> HostsFile:
     return file
 
 
-def discover(path: Path, within_s: float = 5.0) -> subprocess.CompletedProcess[str]:
-    env = os.environ | {"ELASTIC_HOSTS_FILE": str(path)}
-    return subprocess.run([str(SCRIPT)], env=env, capture_output=True, text=True, timeout=within_s, check=False)
+def listed(path: Path) -> list[tuple[str, int]]:
+    """Return what discovery's source finds in the file."""
+    return [(host.name, host.slots) for host in File(path).find(timeout_s=0.5).hosts]
 
 
 def test_discovery_fails_lies_and_is_put_back(tmp_path: Path, hosts: HostsFile) -> None:
     path = tmp_path / "hosts"
     hosts.remove()
-    assert discover(path).returncode == 1
+    with pytest.raises(SourceError, match="cannot be read"):
+        listed(path)
     hosts.write(b"")
-    assert (discover(path).returncode, discover(path).stdout) == (0, "")
+    assert listed(path) == []
     hosts.put(("a:1",))
-    assert discover(path).stdout == "a:1\n"
+    assert listed(path) == [("a", 1)]
     hosts.put(("a:2", "b:1"))
     assert path.read_text() == "a:2\nb:1\n"
 
@@ -64,13 +62,7 @@ def test_discovery_fails_lies_and_is_put_back(tmp_path: Path, hosts: HostsFile) 
 def test_discovery_that_is_slow_gets_its_answer_in_the_end(tmp_path: Path, hosts: HostsFile) -> None:
     path = tmp_path / "hosts"
     hosts.block()
-    with pytest.raises(subprocess.TimeoutExpired):
-        discover(path, within_s=0.3)
-    waiting = subprocess.Popen(
-        [str(SCRIPT)], env=os.environ | {"ELASTIC_HOSTS_FILE": str(path)}, stdout=subprocess.PIPE, text=True
-    )
-    with pytest.raises(subprocess.TimeoutExpired):
-        waiting.wait(0.3)
+    with pytest.raises(SourceError):
+        listed(path)
     hosts.unblock()
-    assert waiting.communicate(timeout=5.0)[0] == "a:2\nb:1\n"
-    assert discover(path).stdout == "a:2\nb:1\n"
+    assert listed(path) == [("a", 2), ("b", 1)]
