@@ -17,6 +17,7 @@ from elastic.errors import ConfigError, ExitCode
 from elastic.events import EventLog, JobFailed, JobStarted, JobStopped, Lines, Record, Tail
 from elastic.jobfile import dump
 from elastic.launch import horovodrun
+from elastic.launch.ray import command as ray
 from elastic.launch.screen import Screen
 from elastic.launch.supervise import Done, Ended, GiveUp, after_launcher
 from elastic.rundir import RunDir, fresh
@@ -45,10 +46,13 @@ def run_job(job: Path, config: Config, run_dir: Path | None, sets: Sequence[str]
         raise ConfigError("this machine cannot train yet:\n" + "\n".join(f"  {p}" for p in problems))
     directory.create()
     directory.config.write_text(dump(config), encoding="utf-8")
-    hosts = directory.path / "hosts"
-    hosts.write_text("".join(f"{line}\n" for line in horovodrun.hosts_of(config)), encoding="utf-8")
-    line = horovodrun.command(config, job, directory.path, sets, extra)
-    return Supervisor(config, directory, screen).run(line, horovodrun.environment(hosts))
+    if config.launcher == "ray":
+        line, env = ray.command(job, directory.path, sets, extra), ray.environment()
+    else:
+        hosts = directory.path / "hosts"
+        hosts.write_text("".join(f"{line}\n" for line in horovodrun.hosts_of(config)), encoding="utf-8")
+        line, env = horovodrun.command(config, job, directory.path, sets, extra), horovodrun.environment(hosts)
+    return Supervisor(config, directory, screen).run(line, env)
 
 
 class Supervisor:
