@@ -62,6 +62,7 @@ class ScriptedCluster:
         self.lines: list[str] = []
         self.answering = True
         self.counted = False
+        self.draining = False
 
     def place(self, slot: AssignedSlot, key: str, replaces: int) -> ScriptedActor:
         actor = ScriptedActor(self._links, key, replaces)
@@ -73,6 +74,9 @@ class ScriptedCluster:
 
     def node_answers(self, host: str) -> bool:
         return self.answering
+
+    def is_draining(self, host: str) -> bool:
+        return self.draining
 
     def is_counted(self, host: str, local_rank: int) -> bool:
         return self.counted
@@ -210,6 +214,15 @@ def test_what_is_over_drains_its_agent_first(start: Callable[..., Case]) -> None
     case.over.set()
     assert channel.expect(Drain) is not None
     assert not actor.killed.is_set()
+    channel.send(Ended(ExitCode.TERMINATED))
+    assert case.code() == ExitCode.TERMINATED
+
+
+def test_an_agent_that_stays_on_a_draining_node_is_told_to_leave(start: Callable[..., Case]) -> None:
+    case = start()
+    channel = case.next_actor().come()
+    case.cluster.draining = True
+    assert channel.expect(Drain) is not None
     channel.send(Ended(ExitCode.TERMINATED))
     assert case.code() == ExitCode.TERMINATED
 

@@ -79,6 +79,8 @@ class Slot:
         """Run the slot's agent to its end; return its exit code."""
         spec = self._spec
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as raylets have it, exit codes would be lost
+        with contextlib.suppress(PermissionError):
+            os.setpriority(os.PRIO_PROCESS, 0, 0)  # Ray starts processes at 15, and whoever is not root stays there
         gpus = [str(id_) for id_ in ray.get_runtime_context().get_accelerator_ids().get("GPU", [])]
         shared = self._shared = (self._run_dir.path / spec.mark).exists()
         self._channel = join(spec.driver, Hello(spec.token, spec.key, os.getpid(), gpus, shared))

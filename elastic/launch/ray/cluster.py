@@ -49,6 +49,7 @@ def connect(config: Config, namespace: str) -> None:
     }
     if address == LOCAL:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_worker_niceness", "0")
         ray.init(address=LOCAL, **options, **own_cluster(config, psutil.cpu_count() or 1))
         return
     deadline = time.monotonic() + config.network.start_timeout_s

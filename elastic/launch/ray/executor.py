@@ -215,6 +215,11 @@ class Executor(ElasticRayExecutor):  # type: ignore[misc]
         node = self._watch.node(host)
         return node is not None and answers(node.address, node.port)
 
+    def is_draining(self, host: str) -> bool:
+        """Tell whether a node is about to go."""
+        node = self._watch.node(host)
+        return node is not None and node.draining
+
     def is_counted(self, host: str, local_rank: int) -> bool:
         """Tell whether the driver holds the slot for ready in a round that is not complete."""
         return (host, local_rank) in self.driver._worker_registry.get_recorded_slots()

@@ -32,6 +32,12 @@ class Forwarder:
                 return whole.decode("utf-8", "replace").splitlines()
         return []
 
+    def close(self) -> None:
+        """Let another process go on."""
+        if self._state is not None:
+            os.close(self._state)
+            self._state = None
+
     def _take(self) -> bool:
         path = self._events.with_name(".forwarded")
         with contextlib.suppress(OSError):

@@ -5,6 +5,7 @@ to it, failing means to ban the whole node. The new agent waits for the old one 
 as one that takes a dead one's place.
 """
 
+import math
 import queue
 import select
 import sys
@@ -21,6 +22,7 @@ from elastic.launch.ray.link import Begin, Ended, Facts, Hello, Links, Printed, 
 from elastic.launch.ray.policy import Lost, Replace, after_loss
 
 POLL_S = 0.1
+LEAVES_BY_ITSELF_S = 3.0  # the time for the worker of a node that is no host any more to go over without its slot
 AFTER_DRAIN_S = 10.0  # beyond `drain_s`, before the actor is killed
 
 
@@ -59,6 +61,9 @@ class Cluster(Protocol):
         """Return the environment of the slot's agent."""
 
     def node_answers(self, host: str) -> bool: ...
+
+    def is_draining(self, host: str) -> bool:
+        """Tell whether the node is about to go."""
 
     def is_counted(self, host: str, local_rank: int) -> bool:
         """Tell whether Horovod's driver holds the slot for ready in a round that is not complete."""
@@ -200,8 +205,12 @@ class Slots:
     def _listen(self, slot: Assigned, channel: Channel, events: Sequence[Event]) -> Exited | Gone:
         """Hear an actor to its end."""
         kill_at: float | None = None
+        draining = math.inf
         while True:
-            if kill_at is None and any(event.is_set() for event in events):
+            if self._cluster.is_draining(slot.hostname):
+                draining = min(draining, self._now())
+            over = any(event.is_set() for event in events) or self._now() - draining > LEAVES_BY_ITSELF_S
+            if kill_at is None and over:
                 channel.send(Drain("the job or the node is about to go"))
                 kill_at = self._now() + self._times.drain_s + AFTER_DRAIN_S
             if kill_at is not None and self._now() > kill_at:

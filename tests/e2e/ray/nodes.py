@@ -1,5 +1,6 @@
 """A Ray cluster of several nodes on this machine, as a test drives it."""
 
+import contextlib
 import os
 import signal
 import time
@@ -59,9 +60,21 @@ class Nodes:
         return RayNode(handle, host_of(name, handle.node_id))
 
     def kill(self, node: RayNode) -> None:
-        """Kill a node's raylet, as a machine that is reset does."""
-        node.raylet.send_signal(signal.SIGKILL)
+        """Kill a node's raylet and all that it has started, as a machine that is reset does."""
+        raylet = node.raylet
+        raylet.suspend()  # so that it starts nobody else meanwhile
+        for process in [*raylet.children(recursive=True), raylet]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGKILL)
         self._nodes.remove(node)
+
+    def freeze(self, node: RayNode) -> None:
+        """Stop a node's raylet alone; `thaw` lets it go on."""
+        node.raylet.suspend()
+
+    def thaw(self, node: RayNode) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            node.raylet.resume()
 
     def remove(self, node: RayNode) -> None:
         """Take a node away, processes and all."""
