@@ -69,7 +69,8 @@ class ScriptedCluster:
         self.actors.put(actor)
         return actor
 
-    def env(self, slot: AssignedSlot, hello: Hello) -> dict[str, str]:
+    def env(self, slot: AssignedSlot, gpus: Sequence[str], *, again: bool) -> dict[str, str]:
+        self.heard += ["again"] if again else []
         return {"HOROVOD_RANK": str(slot.rank)}
 
     def node_answers(self, host: str) -> bool:
@@ -81,13 +82,13 @@ class ScriptedCluster:
     def is_counted(self, host: str, local_rank: int) -> bool:
         return self.counted
 
-    def took(self, host: str) -> None:
+    def took(self, slot: AssignedSlot) -> None:
         self.heard.append("took")
 
-    def settled(self, host: str) -> None:
+    def settled(self, slot: AssignedSlot) -> None:
         self.heard.append("settled")
 
-    def left(self, host: str) -> None:
+    def left(self, slot: AssignedSlot) -> None:
         self.heard.append("left")
 
     def lost(self, host: str) -> None:
@@ -159,10 +160,18 @@ def test_a_lost_actor_is_replaced_and_the_driver_hears_nothing(start: Callable[.
     case = start()
     case.next_actor().come(agent=77).close()
     second = case.next_actor()
-    assert (second.key, second.replaces) == ("alpha:0:1", 77)
+    assert second.replaces == 77
     second.come().send(Ended(0))
     assert case.code() == 0
-    assert "marked" not in case.cluster.heard
+    assert case.cluster.heard == ["took", "settled", "again", "settled", "left"]
+
+
+def test_an_agent_that_was_killed_is_replaced_too(start: Callable[..., Case]) -> None:
+    case = start()
+    case.next_actor().come().send(Ended(-9))
+    case.next_actor().come().send(Ended(0))
+    assert case.code() == 0
+    assert "again" in case.cluster.heard
 
 
 def test_an_actor_that_ray_cannot_start_is_tried_again_within_the_budget(start: Callable[..., Case]) -> None:

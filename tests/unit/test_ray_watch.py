@@ -91,6 +91,19 @@ def test_the_autoscaler_is_asked_anew_when_others_use_more() -> None:
     assert case.asked == expected
 
 
+def test_what_others_use_is_not_told_from_ones_own_before_it_has_settled() -> None:
+    case = Case(most=1)
+    case.nodes = [node("a", free=3), node("b")]
+    case.watch.take("a", 1)
+    case.watch.refresh()
+    case.watch.take("a", -1)  # Ray shows it as used for a while
+    case.watch.refresh()
+    assert case.asked == [[CPU]]
+    case.clock.now += SETTLE_S
+    case.watch.refresh()
+    assert case.asked == [[CPU], [CPU, CPU]]
+
+
 def test_who_must_not_ask_does_not() -> None:
     watch = Watch(Plan(CPU, 2), lambda: [node("a")], None, Clock())
     watch.refresh()

@@ -31,7 +31,7 @@ from elastic.config import Config
 from elastic.errors import ExitCode
 from elastic.launch.ray import cluster
 from elastic.launch.ray.actor import Slot, Spec
-from elastic.launch.ray.link import Hello, Links, answers
+from elastic.launch.ray.link import Links, answers
 from elastic.launch.ray.nodes import Plan
 from elastic.launch.ray.policy import visible
 from elastic.launch.ray.slots import Assigned, Slots, Times
@@ -73,6 +73,8 @@ class Executor(ElasticRayExecutor):  # type: ignore[misc]
 
     def start(self) -> None:
         """Start what all workers need: the rendezvous, the driver, the watch over the cluster."""
+        for old in self._run_dir.path.glob(".driver-*"):
+            old.unlink(missing_ok=True)
         self._mark.touch()
         self._links.open()
         self._watch.start()
@@ -165,10 +167,8 @@ class Executor(ElasticRayExecutor):  # type: ignore[misc]
         node = self._watch.node(slot.hostname)
         if node is None:
             return Placed(None, f"{slot.hostname} is no node of the cluster any more")
-        name = f"{self._config.name}/{slot.hostname}[{slot.local_rank}]"
-        attempt = key.rpartition(":")[2]
         options = {
-            "name": f"{name}" + (f" ({attempt})" if attempt != "0" else "") + f" {self._links.token[:4]}",
+            "name": f"{self._config.name}/{key}",
             "num_cpus": self._plan.takes.get("CPU", 0),
             "num_gpus": self._plan.takes.get("GPU", 0),
             "resources": {k: v for k, v in self._plan.takes.items() if k not in ("CPU", "GPU")},
@@ -192,12 +192,12 @@ class Executor(ElasticRayExecutor):  # type: ignore[misc]
         actor = ray.remote(Slot).options(**options).remote(spec)
         return Placed(actor)
 
-    def env(self, slot: Assigned, hello: Hello) -> dict[str, str]:
-        """Return the environment of the slot's agent."""
+    def env(self, slot: Assigned, gpus: Sequence[str], *, again: bool) -> dict[str, str]:
+        """Return the environment of the slot's agent, which has these GPUs; `again`: the slot had one before."""
         env: dict[str, str] = self.run_env_vars | create_slot_env_vars(slot)
-        env["ELASTIC_ENTRY"] = "launched" if hello.key.endswith(":0") else "rejoin"
-        if hello.gpus:
-            env["CUDA_VISIBLE_DEVICES"] = self._visible(slot, tuple(hello.gpus))
+        env["ELASTIC_ENTRY"] = "rejoin" if again else "launched"
+        if gpus:
+            env["CUDA_VISIBLE_DEVICES"] = self._visible(slot, tuple(gpus))
         return env
 
     def _visible(self, slot: Assigned, gpus: tuple[str, ...]) -> str:
@@ -224,14 +224,16 @@ class Executor(ElasticRayExecutor):  # type: ignore[misc]
         """Tell whether the driver holds the slot for ready in a round that is not complete."""
         return (host, local_rank) in self.driver._worker_registry.get_recorded_slots()
 
-    def took(self, host: str) -> None:
-        self._watch.take(host, 1)
+    def took(self, slot: Assigned) -> None:
+        self._watch.take(slot.hostname, 1)
 
-    def settled(self, host: str) -> None:
-        self._watch.take(host, 0)
+    def settled(self, slot: Assigned) -> None:
+        self._watch.take(slot.hostname, 0)
 
-    def left(self, host: str) -> None:
-        self._watch.take(host, -1)
+    def left(self, slot: Assigned) -> None:
+        self._watch.take(slot.hostname, -1)
+        with self._known:
+            self._gpus.get(slot.hostname, {}).pop(slot.local_rank, None)
 
     def lost(self, host: str) -> None:
         self._watch.lost(host)

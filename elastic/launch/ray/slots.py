@@ -57,8 +57,8 @@ class Cluster(Protocol):
     def place(self, slot: Assigned, key: str, replaces: int) -> Placed:
         """Ask for an actor on the slot's node that will say hello as `key`."""
 
-    def env(self, slot: Assigned, hello: Hello) -> dict[str, str]:
-        """Return the environment of the slot's agent."""
+    def env(self, slot: Assigned, gpus: Sequence[str], *, again: bool) -> dict[str, str]:
+        """Return the environment of the slot's agent, which has these GPUs; `again`: the slot had one before."""
 
     def node_answers(self, host: str) -> bool: ...
 
@@ -68,11 +68,11 @@ class Cluster(Protocol):
     def is_counted(self, host: str, local_rank: int) -> bool:
         """Tell whether Horovod's driver holds the slot for ready in a round that is not complete."""
 
-    def took(self, host: str) -> None: ...
+    def took(self, slot: Assigned) -> None: ...
 
-    def settled(self, host: str) -> None: ...
+    def settled(self, slot: Assigned) -> None: ...
 
-    def left(self, host: str) -> None: ...
+    def left(self, slot: Assigned) -> None: ...
 
     def lost(self, host: str) -> None: ...
 
@@ -129,21 +129,24 @@ class Slots:
         self._budget = budget
         self._now = now
         self._agents: dict[tuple[str, int], int] = {}
+        self._numbers = count()  # of actors: a slot that was taken away may be given again before its agent has left
 
     def look_after(self, slot: Assigned, events: Sequence[Event]) -> tuple[int, float]:
         """Run a slot to its end; return its exit code and when it ended, as Horovod's driver wants it."""
-        self._cluster.took(slot.hostname)
+        self._cluster.took(slot)
         try:
             return self._run(slot, events), time.time()
         finally:
-            self._cluster.left(slot.hostname)
+            self._cluster.left(slot)
 
     def _run(self, slot: Assigned, events: Sequence[Event]) -> int:
         budget, replaces, where = self._budget, 0, f"{slot.hostname}[{slot.local_rank}]"
         for attempt in count():
-            end = self._one_actor(slot, events, f"{slot.hostname}:{slot.local_rank}:{attempt}", replaces)
-            if isinstance(end, Exited):
+            end = self._one_actor(slot, events, replaces, again=attempt > 0)
+            if isinstance(end, Exited) and end.code >= 0:
                 return end.code
+            if isinstance(end, Exited):
+                end = Gone(f"its agent was killed by signal {-end.code}")
             if end.no_room:
                 _say(f"actor of {where}: {end.why}")
                 self._cluster.no_room(slot)
@@ -167,7 +170,8 @@ class Slots:
             replaces = self._agents.get((slot.hostname, slot.local_rank), 0)
         raise AssertionError
 
-    def _one_actor(self, slot: Assigned, events: Sequence[Event], key: str, replaces: int) -> Exited | Gone:
+    def _one_actor(self, slot: Assigned, events: Sequence[Event], replaces: int, *, again: bool) -> Exited | Gone:
+        key = f"{slot.hostname}[{slot.local_rank}] #{next(self._numbers)}"
         arrival = self._links.expect(key)
         actor = self._cluster.place(slot, key, replaces)
         channel = None
@@ -176,8 +180,8 @@ class Slots:
             if isinstance(found, Gone):
                 return found
             channel, hello = found
-            channel.send(Begin(self._cluster.env(slot, hello)))
-            self._cluster.settled(slot.hostname)
+            channel.send(Begin(self._cluster.env(slot, hello.gpus, again=again)))
+            self._cluster.settled(slot)
             return self._listen(slot, channel, events)
         finally:
             self._links.forget(key)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from horovod.runner.elastic.discovery import HostDiscovery
 
-from elastic.launch.ray.nodes import Node, Plan, Seen, Use, slots, wanted
+from elastic.launch.ray.nodes import SETTLE_S, Node, Plan, Seen, Use, slots, wanted
 
 PERIOD_S = 0.5
 CAP_S = 30.0  # after another job was faster
@@ -73,7 +73,8 @@ class Watch(HostDiscovery):  # type: ignore[misc]
             self._nodes = {node.host: node for node in found}
             self._gone &= set(self._nodes)
             asked = wanted(found, self._plan, self._used)
-        if self._ask is not None and asked != self._asked:
+            settling = any(self._now() - use.changed < SETTLE_S for use in self._used.values())
+        if self._ask is not None and asked != self._asked and not (self._asked and settling):
             self._ask(asked)
             self._asked = asked
 
@@ -92,14 +93,10 @@ class Watch(HostDiscovery):  # type: ignore[misc]
             return self._nodes.get(host)
 
     def take(self, host: str, by: int) -> None:
-        """Hear that this job has taken a slot of a host (or, -1, left one)."""
+        """Hear that this job has taken a slot of a host; -1: it has left one, 0: the one taken is in place now."""
         with self._lock:
             before = self._used.get(host)
             self._used[host] = Use((before.slots if before else 0) + by, self._now())
-
-    def settled(self, host: str) -> None:
-        """Hear that a slot that was taken is in place now."""
-        self.take(host, 0)
 
     def lost(self, host: str) -> None:
         """Hear that a host's raylet is gone, which Ray will notice later."""
