@@ -7,6 +7,7 @@ tensorboard/    scalars
 audit/          with `audit: true`, one file a worker process: what it fed into which step
 logs/           one file a worker, one for the launcher
 summary.json    the outcome
+result.pkl      what a function that `elastic.ray.run` was given has returned
 """
 
 import os
@@ -50,6 +51,10 @@ class RunDir:
     @property
     def summary(self) -> Path:
         return self.path / "summary.json"
+
+    @property
+    def result(self) -> Path:
+        return self.path / "result.pkl"
 
     def create(self) -> "RunDir":
         """Make the directory and its parts where they are missing.
