@@ -38,16 +38,20 @@ class RayNode:
 
 
 class Nodes:
-    """A cluster whose head has no CPU, so that the nodes that come and go do the work."""
+    """A cluster whose head has no CPU unless it is given some: the nodes that come and go do the work."""
 
-    def __init__(self, head_cpus: int = 0) -> None:
+    def __init__(self, head_cpus: int = 0, **head: Any) -> None:
         self._cluster = Cluster()
         self._nodes: list[RayNode] = []
-        self.head = self._add(head_cpus, "head")
+        self.head = self._add(head_cpus, "head", **head)
 
     @property
     def address(self) -> str:
         return str(self._cluster.address)
+
+    @property
+    def dashboard(self) -> str:
+        return str(self._cluster.webui_url)
 
     def add(self, cpus: int = 1, name: str = "node", **more: Any) -> RayNode:
         """Start a node and wait until the cluster knows it."""
@@ -56,7 +60,7 @@ class Nodes:
         return node
 
     def _add(self, cpus: int, name: str, **more: Any) -> RayNode:
-        handle = self._cluster.add_node(num_cpus=cpus, node_name=name, **SMALL, **more)
+        handle = self._cluster.add_node(num_cpus=cpus, node_name=name, **(SMALL | more))
         return RayNode(handle, host_of(name, handle.node_id))
 
     def kill(self, node: RayNode) -> None:
