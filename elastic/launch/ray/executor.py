@@ -14,12 +14,13 @@ import base64
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import ray
 from horovod.ray import ElasticRayExecutor
+from horovod.runner.common.util.timeout import TimeoutException
 from horovod.runner.elastic.driver import ElasticDriver
 from horovod.runner.elastic.rendezvous import create_rendezvous_handler
 from horovod.runner.gloo_run import create_slot_env_vars
@@ -28,7 +29,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from elastic.agent.policy import Budget
 from elastic.config import Config
-from elastic.errors import ExitCode
+from elastic.errors import ExitCode, JobError
 from elastic.launch.ray import cluster
 from elastic.launch.ray.actor import Slot, Spec
 from elastic.launch.ray.link import Links, answers
@@ -105,7 +106,7 @@ class Executor(ElasticRayExecutor):  # type: ignore[misc]
         """Run the job to its end; return 0 if a slot has reached the goal.
 
         Raises:
-            RuntimeError, TimeoutException: when there are too few slots to start with.
+            JobError: when there are too few slots to start with.
         """
         restart = self._config.restart.crash
         slots = Slots(
@@ -123,11 +124,22 @@ class Executor(ElasticRayExecutor):  # type: ignore[misc]
 
         if self._stopped:
             return ExitCode.TERMINATED
-        self.driver.start(self._config.workers.first, look_after)
+        self._start_workers(look_after)
         error = self.driver.get_results().error_message
         if error is not None:
             print(error, file=sys.stderr)
         return ExitCode.GOAL_REACHED if ExitCode.GOAL_REACHED in codes else ExitCode.FAILED
+
+    def _start_workers(self, look_after: Callable[..., tuple[int, float]]) -> None:
+        first, within = self._config.workers.first, self._config.network.start_timeout_s
+        try:
+            self.driver.start(first, look_after)
+        except TimeoutException:
+            found = sum(self._watch.find_available_hosts_and_slots().values())
+            raise JobError(
+                f"found room for {found} of {first} slots within {within} s; free some of the cluster, "
+                "give it more time (network.start_timeout_s), or start with less (workers.start)"
+            ) from None
 
     def stop(self) -> None:
         """Let all workers finish their step and leave; `run` returns when they have."""

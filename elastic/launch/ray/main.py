@@ -13,7 +13,7 @@ from pathlib import Path
 
 import ray
 
-from elastic.errors import ConfigError, ExitCode
+from elastic.errors import ConfigError, ExitCode, JobError
 from elastic.jobfile import load
 from elastic.launch.ray import cluster
 from elastic.launch.ray.executor import Executor
@@ -60,6 +60,9 @@ if __name__ == "__main__":
     except ConfigError as error:
         print(f"elastic: {error}", file=sys.stderr, flush=True)
         code = ExitCode.CONFIG
+    except JobError as error:
+        print(f"elastic: {error}", file=sys.stderr, flush=True)
+        code = ExitCode.FAILED
     with contextlib.suppress(OSError):
         sys.stdout.flush()
     os._exit(code)

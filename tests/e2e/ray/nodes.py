@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import psutil
-from ray._private.ray_constants import PROCESS_TYPE_RAYLET
+from ray._private.ray_constants import AUTOSCALER_RESOURCE_REQUEST_CHANNEL, PROCESS_TYPE_RAYLET
 from ray._raylet import GcsClient
 from ray.cluster_utils import Cluster
 from ray.core.generated import autoscaler_pb2
@@ -105,7 +105,7 @@ class Nodes:
 
     def requested(self) -> bytes:
         """Return what the autoscaler has been asked for."""
-        return GcsClient(address=self.address).internal_kv_get(b"__autoscaler_resource_request", None) or b"[]"
+        return GcsClient(address=self.address).internal_kv_get(AUTOSCALER_RESOURCE_REQUEST_CHANNEL, None) or b"[]"
 
     def free_cpus(self) -> float:
         per_node = self._cluster.global_state.available_resources_per_node()

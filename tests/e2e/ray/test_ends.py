@@ -69,7 +69,7 @@ def test_a_start_without_room_fails_within_its_time_three_times_over(run: Run) -
     sets = ("workers.max=5", "workers.start=5", "network.start_timeout_s=4", "job.max_restarts=2", "job.backoff_s=0.1")
     job = run(MNIST_RAY, *sets)
     assert job.finish() == 1, job.transcript()
-    assert job.output().count("Timed out waiting for minimum number of slots") == 3
+    assert job.output().count("found room for 2 of 5 slots within 4 s") == 3
     wait_until(lambda: gone(job), 10.0)
 
 
