@@ -134,6 +134,9 @@ class Executor(ElasticRayExecutor):  # type: ignore[misc]
         first, within = self._config.workers.first, self._config.network.start_timeout_s
         try:
             self.driver.start(first, look_after)
+        except RuntimeError:
+            if not self._stopped:  # `stop` ends the wait for slots in this way
+                raise
         except TimeoutException:
             found = sum(self._watch.find_available_hosts_and_slots().values())
             raise JobError(
