@@ -105,3 +105,31 @@ def _name(raw: dict[str, Any]) -> str:
 def ask_for(bundles: Sequence[dict[str, float]]) -> None:
     """Ask the autoscaler to have room for these, all at once; for nothing takes the request back."""
     request_resources(bundles=list(bundles))
+
+
+class Placed:
+    """An actor that Ray has been asked for.
+
+    Args:
+        actor: its handle; None when it could not even be asked for.
+        why: then the reason.
+    """
+
+    def __init__(self, actor: Any, why: str | None = None) -> None:
+        self._actor = actor
+        self._why = why
+        self._served = actor.serve.remote() if actor is not None else None
+
+    def failure(self) -> str | None:
+        """Return why it has ended or will not come; None while neither is known."""
+        if self._why is None and ray.wait([self._served], timeout=0)[0]:
+            try:
+                self._why = f"ended with code {ray.get(self._served)}"
+            except ray.exceptions.RayError as error:
+                self._why = str(error).strip().splitlines()[0]
+        return self._why
+
+    def kill(self) -> None:
+        """End it, or take the request back."""
+        if self._actor is not None:
+            ray.kill(self._actor)

@@ -16,7 +16,6 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import ray
 from horovod.ray import ElasticRayExecutor
@@ -177,11 +176,11 @@ class Executor(ElasticRayExecutor):  # type: ignore[misc]
 
     # What slots need (`slots.Cluster`).
 
-    def place(self, slot: Assigned, key: str, replaces: int) -> "Placed":
+    def place(self, slot: Assigned, key: str, replaces: int) -> cluster.Placed:
         """Ask for an actor on the slot's node."""
         node = self._watch.node(slot.hostname)
         if node is None:
-            return Placed(None, f"{slot.hostname} is no node of the cluster any more")
+            return cluster.Placed(None, f"{slot.hostname} is no node of the cluster any more")
         options = {
             "name": f"{self._config.name}/{key}",
             "num_cpus": self._plan.takes.get("CPU", 0),
@@ -205,7 +204,7 @@ class Executor(ElasticRayExecutor):  # type: ignore[misc]
             replaces=replaces,
         )
         actor = ray.remote(Slot).options(**options).remote(spec)
-        return Placed(actor)
+        return cluster.Placed(actor)
 
     def env(self, slot: Assigned, gpus: Sequence[str], *, again: bool) -> dict[str, str]:
         """Return the environment of the slot's agent, which has these GPUs; `again`: the slot had one before."""
@@ -277,31 +276,3 @@ class Executor(ElasticRayExecutor):  # type: ignore[misc]
     def result(self, slot: Assigned, result: str) -> None:
         """Take over what a function has returned on a host that does not share the run directory."""
         self._run_dir.result.write_bytes(base64.b64decode(result))
-
-
-class Placed:
-    """An actor that Ray has been asked for.
-
-    Args:
-        actor: its handle; None when it could not even be asked for.
-        why: then the reason.
-    """
-
-    def __init__(self, actor: Any, why: str | None = None) -> None:
-        self._actor = actor
-        self._why = why
-        self._served = actor.serve.remote() if actor is not None else None
-
-    def failure(self) -> str | None:
-        """Return why it has ended or will not come; None while neither is known."""
-        if self._why is None and ray.wait([self._served], timeout=0)[0]:
-            try:
-                self._why = f"ended with code {ray.get(self._served)}"
-            except ray.exceptions.RayError as error:
-                self._why = str(error).strip().splitlines()[0]
-        return self._why
-
-    def kill(self) -> None:
-        """End it, or take the request back."""
-        if self._actor is not None:
-            ray.kill(self._actor)
