@@ -41,6 +41,11 @@ def start(folder: Path, hosts: str, *sets: str, model: str = "cnn") -> jobs.Job:
 def wait_warm(job: jobs.Job, since: float) -> None:
     """Return when a standby has become ready after `since` and training has run quietly for a while."""
     job.wait(lambda r: r.event == "StandbyReady" and r.time > since)
+    wait_quiet(job)
+
+
+def wait_quiet(job: jobs.Job) -> None:
+    """Return when training has run undisturbed for a while."""
     step = max(int(r.get("step", 0)) for r in job.poll())
     job.wait_step(step + 1)
     quiet_until = time.monotonic() + QUIET_S

@@ -50,6 +50,8 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "ray":
+        return import_module("elastic.ray")
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'elastic' has no attribute {name!r}")

@@ -151,10 +151,12 @@ class Checkpoint(Section):
     """Durable copies in the run directory, the last `keep` of them.
 
     One is written at every `every_commits`-th commit, `every_s` after the last one, and every
-    `every_steps` steps if given.
+    `every_steps` steps if given. `uri`: each is also copied to a folder there, named like the run
+    directory, for hosts that share no file system.
     """
 
     enabled: bool = True
+    uri: str | None = None
     keep: int = Field(default=3, ge=1)
     every_commits: int = Field(default=1, ge=1)
     every_s: float = Field(default=60.0, gt=0)
@@ -263,6 +265,35 @@ class Job(Section):
     backoff_s: float = Field(default=1.0, ge=0)
 
 
+class Ray(Section):
+    """A Ray cluster, and what a slot takes of it.
+
+    `address`: of the cluster, or `auto` for the one that runs here; by default what RAY_ADDRESS
+    names, or else a cluster of the job's own on this machine, as with `local`. `cpus`, `gpus` and
+    `resources` are for one slot. `placement`: `spread` gives each node as few slots as will do,
+    `pack` fills one node after the other. `gpus_seen`: a worker sees the GPU of its own slot, or
+    those of all slots of its `node`. `autoscale`: ask the autoscaler for nodes. `runtime_env` is
+    Ray's, for the whole job.
+    """
+
+    address: str | None = None
+    cpus: float = Field(default=1.0, ge=0)
+    gpus: float = Field(default=0.0, ge=0)
+    resources: dict[str, float] = {}
+    placement: Literal["spread", "pack"] = "spread"
+    gpus_seen: Literal["own", "node"] = "own"
+    autoscale: bool = True
+    runtime_env: dict[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _takes_something(self) -> Self:
+        if not (self.cpus or self.gpus or any(self.resources.values())):
+            raise ValueError("found a slot that takes nothing; expected one of 'cpus', 'gpus' and 'resources' above 0")
+        if wrong := {"CPU", "GPU"} & set(self.resources):
+            raise ValueError(f"resources: found {', '.join(sorted(wrong))}; these are given as 'cpus' and 'gpus'")
+        return self
+
+
 class Config(Section):
     """A job, whole and checked.
 
@@ -284,10 +315,11 @@ class Config(Section):
     deterministic: bool = False
     shards: int = Field(default=4, ge=1)
     workers: Workers = Workers()
-    launcher: Literal["horovodrun"] = "horovodrun"
+    launcher: Literal["horovodrun", "ray"] = "horovodrun"
     hosts: tuple[str, ...] | None = None
     discovery: Discovery | None = None
     preemption: Preemption = Preemption()
+    ray: Ray = Ray()
     commit: Commit = Commit()
     checkpoint: Checkpoint = Checkpoint()
     tensorboard: bool = True

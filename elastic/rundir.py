@@ -14,6 +14,7 @@ heartbeats/     while it runs, one file a slot: what its worker does just now
 summary.json    the outcome
 report.html     what `elastic report` makes of it all
 chaos.json      after `elastic chaos`: the faults, and how the job lived through them
+result.pkl      what a function that `elastic.ray.run` was given has returned
 """
 
 import os
@@ -89,6 +90,10 @@ class RunDir:
     @property
     def chaos(self) -> Path:
         return self.path / "chaos.json"
+
+    @property
+    def result(self) -> Path:
+        return self.path / "result.pkl"
 
     def create(self) -> "RunDir":
         """Make the directory and its parts where they are missing.

@@ -76,9 +76,10 @@ class Rendezvous:
         address, port: where the launcher listens.
         hold_s: how long a request for a peer's address waits for the peer.
         slot: this slot's `HOST:LOCAL_RANK`, as the launcher knows it.
+        launched: the slot is new to the launcher; otherwise another agent has had it before.
     """
 
-    def __init__(self, address: str, port: int, hold_s: float, slot: str) -> None:
+    def __init__(self, address: str, port: int, hold_s: float, slot: str, *, launched: bool = True) -> None:
         self._upstream = Upstream(address, port)
         self._hold_s = hold_s
         self._asking = request("GET", f"{_ASK}{slot}")
@@ -86,7 +87,7 @@ class Rendezvous:
         self._hears = False  # the agent, for its workers
         self._lock = threading.RLock()
         self._question: _Question | None = None
-        self._launched = True  # the launcher's environment holds: no worker has used it up
+        self._launched = launched  # the launcher's environment holds: no worker has used it up
         self._going = False  # a worker has been told to enter
         self._due = True  # a round counts on this slot, whose worker has not shown up in it
         self._there = False  # it has shown up, and is not yet in the world

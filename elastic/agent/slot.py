@@ -17,7 +17,7 @@ class Slot:
         local_rank: which slot of the host.
         local_size: slots of the host when the agent was started.
         launcher: who started the agent.
-        env: the HOROVOD_* variables of the slot, which a worker needs to enter the world.
+        env: the variables that are the slot's own: HOROVOD_*, and the GPUs that the launcher gave to it.
         rendezvous: address and port of the launcher's; None without a launcher.
     """
 
@@ -47,7 +47,7 @@ class Assignment:
 
 def read_slot(environ: Mapping[str, str]) -> Slot:
     """Return the slot; one of its own when no launcher started this process."""
-    env = {k: v for k, v in environ.items() if k.startswith("HOROVOD_")}
+    env = {k: v for k, v in environ.items() if k.startswith("HOROVOD_") or k == "CUDA_VISIBLE_DEVICES"}
     address = env.get("HOROVOD_GLOO_RENDEZVOUS_ADDR")
     return Slot(
         host=env.get("HOROVOD_HOSTNAME", "localhost"),

@@ -75,8 +75,11 @@ def _look_after(
     assignment = Assignment(job, config, run_dir, slot, env, generation)
     rendezvous = ahead = announcements = None
     if slot.rendezvous is not None:
-        rendezvous = Rendezvous(*slot.rendezvous, hold_s=settings.join_s, slot=f"{slot.host}:{slot.local_rank}")
+        name, launched = f"{slot.host}:{slot.local_rank}", os.environ.get("ELASTIC_ENTRY") != "rejoin"
+        rendezvous = Rendezvous(*slot.rendezvous, settings.join_s, name, launched=launched)
         rendezvous.open()
+        if not launched:
+            rendezvous.abandon()  # peers may wait for the worker of the agent that this one replaces
         ahead = Ahead(rendezvous, settings.join_s)
         announcements = Announcements(rendezvous.register, rendezvous.own_address)
         announcements.open()

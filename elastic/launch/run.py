@@ -19,6 +19,7 @@ from elastic.events import EventLog, JobFailed, JobStarted, JobStopped, Lines, R
 from elastic.jobfile import dump
 from elastic.launch import horovodrun
 from elastic.launch.discovering import Discovering
+from elastic.launch.ray import command as ray
 from elastic.launch.screen import Screen
 from elastic.launch.supervise import Done, Ended, GiveUp, Starts, after_launcher
 from elastic.rundir import RunDir, fresh
@@ -51,6 +52,9 @@ def run_job(job: Path, config: Config, run_dir: Path | None, sets: Sequence[str]
     directory.config.write_text(dump(config), encoding="utf-8")
     close = _serve_metrics(config, directory, screen)
     try:
+        if config.launcher == "ray":
+            line = ray.command(job, directory.path, sets, extra)
+            return Supervisor(config, directory, screen).run(line, ray.environment())
         with Discovering(config, directory, horovodrun.hosts_of(config)) as discovering:
             line = horovodrun.command(config, job, directory.path, sets, extra, discovering.first())
             return Supervisor(config, directory, screen).run(line, horovodrun.environment(discovering.env))

@@ -19,12 +19,12 @@ from elastic.events import Event
 from elastic.worker.audit import AuditLog
 from elastic.worker.augment import PerSample
 from elastic.worker.callbacks import Callbacks
-from elastic.worker.checkpoint import CheckpointStore
 from elastic.worker.context import Context, current
 from elastic.worker.data import Source, as_source, split
 from elastic.worker.elements_feed import feed_of
 from elastic.worker.loop import run
 from elastic.worker.membership import Membership
+from elastic.worker.mirror import store_of
 from elastic.worker.optimizer import Reduction, distribute
 from elastic.worker.parts import Drained, Parts
 from elastic.worker.saving import Saver
@@ -197,8 +197,7 @@ class _Fit:
 
     def _assemble(self, steps: Steps, go: Go | None) -> tuple[Training, TrainingState]:
         request, context, config = self._request, self._context, self._config
-        folder = context.run_dir.checkpoints if context.run_dir else None
-        store = CheckpointStore(folder, config.checkpoint.keep) if folder and config.checkpoint.enabled else None
+        store = store_of(context.run_dir, config.checkpoint) if context.run_dir else None
         mine = [*request.callbacks, *context.callbacks]
         params = {"epochs": config.epochs, "steps": None, "verbose": request.verbose}
         callbacks = Callbacks(mine, request.model, params, lambda: hvd.rank() == 0)

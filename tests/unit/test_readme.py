@@ -45,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_there_are_snippets_to_check() -> None:
-    assert {file_name(s) for s in snippets("python")} == {"my_job.py", "my_script.py"}
+    assert {file_name(s) for s in snippets("python")} == {"my_job.py", "my_script.py", "on_ray.py"}
     assert {file_name(s) for s in snippets("yaml")} == {"my_job.yaml"}
 
 
