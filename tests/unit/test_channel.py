@@ -79,7 +79,8 @@ def line_of(message: Message) -> bytes:
 
 
 def test_there_is_an_example_of_every_message() -> None:
-    assert {type(m).__name__ for m in MESSAGES} == set(Message.registry)
+    ours = {name for name, kind in Message.registry.items() if kind.__module__ == Message.__module__}
+    assert {type(m).__name__ for m in MESSAGES} == ours
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda m: type(m).__name__)
