@@ -122,10 +122,14 @@ class Reduction:
                 result[i] = tf.IndexedSlices(_pinned(value, g.dtype), tf.identity(place), g.dense_shape)
             return result
 
-    def arrive(self) -> list[Any]:
-        """Note that this worker's gradients are ready; returns ops that the first collective waits for."""
+    def arrive(self, now: Any = None) -> list[Any]:
+        """Note that this worker's gradients are ready; returns ops that the first collective waits for.
+
+        Args:
+            now: seconds since 1970, where TensorFlow must not ask the clock (as in deterministic ops).
+        """
         with tf.device("/CPU:0"):
-            at = self.arrived_at.assign(tf.timestamp())
+            at = self.arrived_at.assign(tf.timestamp() if now is None else now)
         return [self.arrived.assign_add(1), at]
 
     def exchanged(self) -> Exchanged:

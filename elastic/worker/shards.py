@@ -17,6 +17,7 @@ all pieces), one for the sums; the workers' signals ride in the second. Nothing 
 have arrived, but for what the guard puts back when they fail.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -140,7 +141,7 @@ class ShardSteps(Steps):
     def _join(self, mine: Sequence[Contribution], step: tf.Tensor) -> tuple[Any, tf.Tensor, Exchanged]:
         width = len(self._shapes) + 2 * self._moves.alike_size
         largest = np.max([np.full(width, -np.inf), *(m.largest.numpy() for m in mine)], axis=0)
-        agreed = self._agree(tf.constant(largest))
+        agreed = self._agree(tf.constant(largest), tf.constant(time.time(), tf.float64))
         total = [tf.zeros(shape, tf.int64) for shape in self._shapes] if not mine else None
         for contribution in mine:
             total = self._integers(contribution.terms, agreed, total)
@@ -198,8 +199,8 @@ class ShardSteps(Steps):
         terms = [a + b for a, b in zip(one.terms, other.terms, strict=True)]
         return Contribution(terms, _largest(terms, tf.maximum(one.largest, other.largest)[len(terms) :]))
 
-    def _agree_on(self, largest: tf.Tensor) -> tf.Tensor:
-        with tf.control_dependencies(self._reduction.arrive()):
+    def _agree_on(self, largest: tf.Tensor, now: tf.Tensor) -> tf.Tensor:
+        with tf.control_dependencies(self._reduction.arrive(now)):
             return _MAX(tf.identity(largest), name="elastic.shards.largest")
 
     def _integers_of(self, terms: list[Any], agreed: tf.Tensor, total: list[Any] | None) -> list[tf.Tensor]:
