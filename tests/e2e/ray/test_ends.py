@@ -13,6 +13,8 @@ from tests.e2e.job import Job
 from tests.e2e.ray.conftest import LONG, MNIST_RAY, QUICK
 from tests.e2e.ray.nodes import Nodes, shared_memory, wait_until
 
+pytestmark = pytest.mark.ray
+
 Run = Callable[..., Job]
 
 FAILING = """

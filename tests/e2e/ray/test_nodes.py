@@ -8,10 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 import psutil
+import pytest
 
 from tests.e2e.job import Job
 from tests.e2e.ray.conftest import LONG, MNIST_RAY
 from tests.e2e.ray.nodes import Nodes, wait_until
+
+pytestmark = pytest.mark.ray
 
 Run = Callable[..., Job]
 

@@ -16,6 +16,8 @@ from pathlib import Path
 
 from elastic.examples.mnist import model as mnist
 
+pytestmark = pytest.mark.ray
+
 
 def model():
     Path(f"gpus-{os.getpid()}").write_text(os.environ.get("CUDA_VISIBLE_DEVICES", "none"))

@@ -17,6 +17,8 @@ from tests.e2e.job import BIN
 from tests.e2e.ray.conftest import LONG, MNIST_RAY, QUICK
 from tests.e2e.ray.nodes import Nodes, wait_until
 
+pytestmark = pytest.mark.ray
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Nodes]:
