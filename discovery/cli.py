@@ -123,6 +123,7 @@ def _table(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _follow(watch: Watch, place: Place) -> int:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start what runs in the background deaf to it
     try:
         if place.daemon() is not None:
             for line in _lines_of(place.decisions):

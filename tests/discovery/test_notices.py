@@ -103,18 +103,20 @@ def event(kind: str, *machines: str, in_s: float = 30.0) -> str:
 
 @at("azure")
 @pytest.mark.parametrize(
-    ("events", "reason"),
+    ("kind", "machines", "reason"),
     [
-        ('{"Events": []}', None),
-        (event("Preempt", "vm_1"), "Azure: Preempt of vm_1"),
-        (event("Preempt", "vm_2"), None),
-        (event("Freeze", "vm_1"), None),
-        (event("Terminate", "vm_2", "vm_1"), "Azure: Terminate of vm_1"),
-        (event("Reboot", "vm_1"), "Azure: Reboot of vm_1"),
+        (None, (), None),
+        ("Preempt", ("vm_1",), "Azure: Preempt of vm_1"),
+        ("Preempt", ("vm_2",), None),
+        ("Freeze", ("vm_1",), None),
+        ("Terminate", ("vm_2", "vm_1"), "Azure: Terminate of vm_1"),
+        ("Reboot", ("vm_1",), "Azure: Reboot of vm_1"),
     ],
 )
-def test_azure_says_what_will_happen_to_which_machine(metadata: Metadata, events: str, reason: str | None) -> None:
-    metadata.bodies |= {azure.EVENTS: events, azure.NAME: "vm_1"}
+def test_azure_says_what_will_happen_to_which_machine(
+    metadata: Metadata, kind: str | None, machines: tuple[str, ...], reason: str | None
+) -> None:
+    metadata.bodies |= {azure.EVENTS: event(kind, *machines) if kind else '{"Events": []}', azure.NAME: "vm_1"}
     notice = azure.Azure(metadata.url).look()
     assert (notice.reason if notice else None) == reason
     if notice:

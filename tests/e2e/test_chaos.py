@@ -103,6 +103,7 @@ def survive(chaos: Chaos, plan: str, within_s: float, *options: str) -> dict[str
     return found
 
 
+@pytest.mark.chaos
 @pytest.mark.timeout(400)  # a minute, on a machine that has nothing else to do
 def test_the_job_lives_through_one_fault_of_each_sort(chaos: Chaos) -> None:
     found = survive(chaos, "smoke", 380.0)

@@ -78,6 +78,7 @@ def test_two_workers_in_micro_batches_come_to_what_one_comes_to(counting: Start)
         pytest.param(
             Schedule(2, 37, 32, 2, (Fault(20, slots=3), Fault(41, kill=0), Fault(60, slots=1, at_once=True))),
             id="a small last batch",
+            marks=pytest.mark.chaos,
         ),
     ],
 )

@@ -122,6 +122,7 @@ def talks(folder: Path) -> None:
     )
 
 
+@pytest.mark.chaos
 def test_a_full_disk_stops_the_facts_and_never_the_training(start: Start, tmp_path: Path, small_disk: Path) -> None:
     talks(tmp_path)
     job = start(MNIST, *LONG, "checkpoint.enabled=false", "callbacks=talker:callbacks")
@@ -179,6 +180,7 @@ def callbacks():
 """
 
 
+@pytest.mark.chaos
 def test_a_worker_that_holds_the_others_up_is_named(start: Start, tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
     job = start(MNIST, *LONG, "callbacks=slow:callbacks", launcher="horovodrun")

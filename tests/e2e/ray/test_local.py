@@ -3,12 +3,15 @@
 import json
 from collections.abc import Callable
 
+import pytest
+
 from tests.e2e.job import Job
 from tests.e2e.ray.conftest import MNIST_RAY
 
 Start = Callable[..., Job]
 
 
+@pytest.mark.ray
 def test_a_killed_worker_heals_in_place_on_a_cluster_of_the_jobs_own(start: Start) -> None:
     job = start(MNIST_RAY, "epochs=30", "batch.per_worker=32")
     job.wait_stepping(generation=1, workers=2)
