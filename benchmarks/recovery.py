@@ -10,7 +10,7 @@ On one host with two workers, the MNIST CNN at batch 32 a worker, under stock `h
 * torchrun: the same with PyTorch's launcher (`torchrun_worker`); left out unless torch is installed.
 
 The systems take turns: a few rounds of ours, of stock, of torchrun, then again. A figure is the median of its
-rounds. Less than twenty minutes on two cores.
+rounds. Three quarters of an hour on two cores.
 """
 
 import argparse
