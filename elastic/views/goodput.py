@@ -12,13 +12,13 @@ world is useful as long as nothing says otherwise, so that of a run that goes on
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice
 
 from elastic.events import Record
 from elastic.views.pauses import Pause, Phase, pauses
-from elastic.views.worlds import ENDS, REACHED, end_of, within
+from elastic.views.worlds import ENDS, REACHED, last_moment, within
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,7 @@ def stretches(records: Sequence[Record]) -> tuple[Stretch, ...]:
     """
     if not records:
         return ()
-    end = end_of(records)
-    last = end.time if end is not None else records[-1].time
-    found = [s for s in _all(records, pauses(records), last) if s.took_s > 0.0]
+    found = [s for s in _all(records, pauses(records), last_moment(records)) if s.took_s > 0.0]
     return tuple(found)
 
 
@@ -56,7 +54,7 @@ def seconds(found: Sequence[Stretch]) -> dict[Phase, float]:
     return total
 
 
-def goodput(total: dict[Phase, float]) -> float:
+def goodput(total: Mapping[Phase, float]) -> float:
     """Return the share of a run's time in which training went forward, from 0 to 1."""
     spent = sum(took for phase, took in total.items() if phase is not Phase.OFF)
     return min(1.0, total[Phase.USEFUL] / spent) if spent > 0.0 else 0.0

@@ -83,13 +83,13 @@ def state_of(run: Run, now: float) -> State:
         now: seconds since 1970.
     """
     records = run.records
-    summary = summarise(records)
+    spent = seconds(stretches(records))
+    summary = summarise(records, spent)
     running = summary.status == "running"
     beats = [b for b in run.beats if running]
     world = _world(records)
     progress = next((r for r in reversed(records) if r.event == "Progressed"), None)
     found = recoveries(records)
-    spent = seconds(stretches(records))
     heard = max([r.time for r in records[-1:]] + [b.time for b in beats], default=0.0)
     ready = _standbys(records) if running else 0
     job = next((r for r in records if r.event == "JobStarted"), None)

@@ -2,7 +2,7 @@
 
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,8 @@ from typing import Any
 from elastic.events import Record, read
 from elastic.rundir import RunDir
 from elastic.views.goodput import goodput, seconds, stretches
-from elastic.views.worlds import ENDS, by_world, end_of, steps
+from elastic.views.pauses import Phase
+from elastic.views.worlds import ENDS, by_world, end_of, last_moment, steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +46,18 @@ class Summary:
     weights_sha256: str = ""
 
 
-def summarise(records: Sequence[Record]) -> Summary:
-    """Fold the records of a run, in the order of time, into its outcome."""
+def summarise(records: Sequence[Record], spent: Mapping[Phase, float] | None = None) -> Summary:
+    """Fold the records of a run, in the order of time, into its outcome.
+
+    Args:
+        records: of the run.
+        spent: its seconds by phase, from whoever has worked them out already.
+    """
     if not records:
         return Summary(status="running")
     end = end_of(records)
     worlds = [formed for formed, *_ in by_world(records)[1:]]
-    wall = (end or records[-1]).time - records[0].time
+    wall = last_moment(records) - records[0].time
     reached, lost = steps(records)
     finished = end is not None and end.event == "JobFinished"
     return Summary(
@@ -66,7 +72,7 @@ def summarise(records: Sequence[Record]) -> Summary:
         lost_steps=lost,
         samples_owed=int(end.get("samples_owed", 0)) if finished and end else 0,
         samples_seen=int(end.get("samples", 0)) if finished and end else _samples(records),
-        goodput=round(goodput(seconds(stretches(records))), 4),
+        goodput=round(goodput(seconds(stretches(records)) if spent is None else spent), 4),
         stopped_early=bool(end.get("stopped_early")) if end else False,
         reason=str(end.get("reason", "")) if end else "",
         weights_sha256=_hash(records),

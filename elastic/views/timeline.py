@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elastic.events import Record
-from elastic.views.worlds import end_of
+from elastic.views.worlds import last_moment
 
 _ENDS = frozenset({"WorkerLost", "WorkerLeft", "WorkerFailed"})
 
@@ -52,8 +52,7 @@ def lanes(records: Sequence[Record]) -> tuple[Lane, ...]:
     """
     if not records:
         return ()
-    end = end_of(records)
-    last = end.time if end is not None else records[-1].time
+    last = last_moment(records)
     slots = sorted({(r.host, r.slot) for r in records if r.event == "WorkerStarted"})
     return tuple(
         _lane(host, slot, [r for r in records if (r.host, r.slot) == (host, slot)], last) for host, slot in slots

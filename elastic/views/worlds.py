@@ -60,6 +60,11 @@ def steps(records: Sequence[Record]) -> tuple[int, int]:
     return reached, lost
 
 
+def last_moment(records: Sequence[Record]) -> float:
+    """Return when the run ended, or said something last; there must be a record. Seconds since 1970."""
+    return (end_of(records) or records[-1]).time
+
+
 def end_of(records: Sequence[Record]) -> Record | None:
     """Return how the run ended, unless it has been started again since."""
     last = next((r for r in reversed(records) if r.event in ENDS or r.event == "JobStarted"), None)
