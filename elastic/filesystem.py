@@ -1,5 +1,9 @@
-"""On what kind of file system a path is: only on this machine's own do several writers append safely to one file."""
+"""Files whole or not at all; and on what kind of file system a path is.
 
+Only on this machine's own file systems do several writers append safely to one file.
+"""
+
+import os
 from pathlib import Path
 
 # File systems of one kernel: there, an append is atomic among all processes that can reach the file.
@@ -8,6 +12,13 @@ LOCAL = frozenset(
     | {"tmpfs", "ramfs", "rootfs", "vfat", "exfat", "ntfs3"}
 )
 MOUNTS = Path("/proc/self/mountinfo")
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file that readers see whole, the old one or the new one; raises `OSError`."""
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    new.write_bytes(data)
+    new.replace(path)
 
 
 def kind_of(path: Path, mounts: str) -> str:

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from discovery.notices.notice import Notice
+from discovery.place import replace
 
 LASTS_S = 120.0
 
@@ -24,9 +25,8 @@ def post(folder: Path, host: str, notice: Notice) -> None:
     """
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        new = folder / f".{host}.{os.getpid()}"
-        new.write_text(json.dumps({"host": host, "reason": notice.reason, "in_s": notice.in_s}), encoding="utf-8")
-        new.replace(folder / f"{host}.json")
+        told = json.dumps({"host": host, "reason": notice.reason, "in_s": notice.in_s})
+        replace(folder / f"{host}.json", told)
 
 
 class Posted:

@@ -1,7 +1,6 @@
 """What came of a run of faults: the verdicts, the end, the samples; as a table and as `chaos.json`."""
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from elastic.chaos.plan import Planned
 from elastic.chaos.verdict import Outcome, Verdict, judge
 from elastic.errors import ExitCode
 from elastic.events import Record
+from elastic.filesystem import write_whole
 from elastic.rundir import RunDir
 from elastic.views.audit import audit, tell
 
@@ -106,12 +106,11 @@ def write(run_dir: RunDir, plan: str, seed: int, planned: Sequence[Planned], fou
         "verdicts": [_plain(v) for v in found.verdicts],
     }
     try:
-        new = run_dir.chaos.with_name(f".{run_dir.chaos.name}.{os.getpid()}")
-        new.write_text(json.dumps(whole, indent=1), encoding="utf-8")
-        return new.replace(run_dir.chaos)
+        write_whole(run_dir.chaos, json.dumps(whole, indent=1).encode())
     except OSError as error:
         print(f"elastic: no chaos.json: {error}")
         return None
+    return run_dir.chaos
 
 
 def _plain(verdict: Verdict) -> dict[str, object]:

@@ -1,12 +1,12 @@
 """A function that `elastic.ray.run` was given, as a worker calls it."""
 
-import os
 import pickle
 import sys
 from pathlib import Path
 
 import cloudpickle
 
+from elastic.filesystem import write_whole
 from elastic.worker.context import current
 
 
@@ -18,6 +18,4 @@ def call(path: Path) -> None:
     result = asked["function"](*asked["args"], **asked["kwargs"])
     run_dir = current().run_dir
     if run_dir is not None:
-        temporary = run_dir.result.with_name(f".result.{os.getpid()}")
-        temporary.write_bytes(cloudpickle.dumps(result))
-        temporary.replace(run_dir.result)
+        write_whole(run_dir.result, cloudpickle.dumps(result))

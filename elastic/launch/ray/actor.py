@@ -24,6 +24,7 @@ import ray
 from elastic.agent.loop import Loop
 from elastic.channel import Channel, Drain
 from elastic.errors import ExitCode
+from elastic.filesystem import write_whole
 from elastic.launch.ray.forward import Forwarder
 from elastic.launch.ray.link import Begin, Ended, Facts, Hello, Printed, Started, join
 from elastic.rundir import RunDir
@@ -123,9 +124,7 @@ class Slot:
         folder = self._run_dir.create().path / "files"
         folder.mkdir(exist_ok=True)
         for name, content in self._spec.files.items():  # all, for one may name another beside it
-            temporary = folder / f".{Path(name).name}.{os.getpid()}"
-            temporary.write_bytes(content)
-            temporary.replace(folder / Path(name).name)
+            write_whole(folder / Path(name).name, content)
         return folder / found.name
 
     def _hear(self, channel: Channel) -> None:
