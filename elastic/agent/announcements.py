@@ -29,6 +29,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from elastic import listener
 from elastic.channel import HostsAnnounced
 
 _DIGEST_BYTES = 32
@@ -74,9 +75,7 @@ class Announcements:
 
     def close(self) -> None:
         """Hear no more."""
-        with contextlib.suppress(OSError):
-            self._server.shutdown(socket.SHUT_RDWR)
-        self._server.close()
+        listener.close(self._server)
 
     def _make_known(self) -> None:
         for _ in range(_TRIES):
@@ -91,16 +90,8 @@ class Announcements:
             self._server.bind((self._address(), 0))
             self._server.listen(16)
             self._listens_at = self._server.getsockname()
-            threading.Thread(target=self._accept, name="announcements", daemon=True).start()
+            listener.serve_each(self._server, self._serve, "announcements")
         return base64.b64encode(pickle.dumps(({"route": [self._listens_at]}, self._key)))
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._server.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
         with client, contextlib.suppress(OSError, EOFError):

@@ -35,6 +35,7 @@ import time
 from dataclasses import dataclass, field
 
 from elastic.agent.upstream import Upstream, body_of, is_gone, read_request, request, status_is
+from elastic.listener import serve_each
 
 POLL_S = 0.01
 ABANDONED, OVER = b"abandoned", b"over"
@@ -101,7 +102,7 @@ class Rendezvous:
         """Listen on this machine's loopback interface."""
         self._server.bind(("127.0.0.1", 0))
         self._server.listen(64)
-        threading.Thread(target=self._accept, name="rendezvous", daemon=True).start()
+        serve_each(self._server, self._serve, "rendezvous")
 
     @property
     def env(self) -> dict[str, str]:
@@ -255,14 +256,6 @@ class Rendezvous:
         self._due = self._there = False
         if not self.asking:
             self._question = None
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._server.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
         with client, contextlib.suppress(OSError):

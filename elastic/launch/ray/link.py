@@ -16,6 +16,7 @@ import socket
 import threading
 from dataclasses import dataclass, field
 
+from elastic import listener
 from elastic.channel import Channel, Message
 from elastic.errors import WorkerError
 
@@ -86,7 +87,7 @@ class Links:
 
     def open(self) -> None:
         """Accept connections from now on."""
-        threading.Thread(target=self._accept, name="links", daemon=True).start()
+        listener.serve_each(self._server, self._greet, "link")
 
     @property
     def at(self) -> tuple[str, int]:
@@ -109,17 +110,7 @@ class Links:
 
     def close(self) -> None:
         """Listen no more."""
-        with contextlib.suppress(OSError):
-            self._server.shutdown(socket.SHUT_RDWR)
-        self._server.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                sock, _ = self._server.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._greet, args=(sock,), name="link", daemon=True).start()
+        listener.close(self._server)
 
     def _greet(self, sock: socket.socket) -> None:
         sock.settimeout(HELLO_S)
