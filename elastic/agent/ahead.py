@@ -22,15 +22,15 @@ nobody has to wait for its worker's start, and ends when they have reached the g
 """
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Protocol
 
+from elastic.agent.inbox import Inbox
 from elastic.agent.rendezvous import OVER
 from elastic.channel import NextWorldReady
 
@@ -80,11 +80,11 @@ class Ahead:
         self._store = store
         self._hold_s = hold_s
         self._orders: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._news: SimpleQueue[NextWorldReady | GoalReached] = SimpleQueue()
+        self._news: Inbox[NextWorldReady | GoalReached] = Inbox()
         self._thread: threading.Thread | None = None
         self._ordered = 0
         self._answered = 0
-        self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.fd = self._news.fd
 
     def ask(self, generation: int, attempt: int) -> None:
         """Ask for the next world, or, from the second attempt on, for the one after that.
@@ -122,13 +122,7 @@ class Ahead:
 
     def news(self) -> list[NextWorldReady | GoalReached]:
         """Return what the agent must hear; to be called when `fd` is readable."""
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self.fd)
-        found = []
-        with contextlib.suppress(Empty):
-            while True:
-                found.append(self._news.get_nowait())
-        return found
+        return self._news.take()
 
     def _order(self, order: Callable[[], None]) -> None:
         self._orders.put(order)
@@ -150,10 +144,6 @@ class Ahead:
             return False
         return True
 
-    def _tell(self, news: NextWorldReady | GoalReached) -> None:
-        self._news.put(news)
-        os.eventfd_write(self.fd, 1)
-
     def _ask(self, number: int, generation: int, attempt: int) -> None:
         while attempt > 1 and self._store.asking:
             time.sleep(POLL_S)
@@ -174,12 +164,12 @@ class Ahead:
         while self._orders.empty() and self._store.due:
             with contextlib.suppress(OSError):
                 if self._store.mark() is not None or (not ready and time.monotonic() > deadline):
-                    self._tell(NextWorldReady(generation, attempt, late=True))
+                    self._news.put(NextWorldReady(generation, attempt, late=True))
                     return
                 while missing and self._is_there(missing[-1]):
                     missing.pop()
                 if not missing and not ready:
-                    self._tell(NextWorldReady(generation, attempt))
+                    self._news.put(NextWorldReady(generation, attempt))
                     ready = True
             time.sleep(POLL_S)
 
@@ -190,7 +180,7 @@ class Ahead:
         while self._orders.empty():
             mark = self._store.mark()
             if mark == OVER:
-                self._tell(GoalReached())
+                self._news.put(GoalReached())
                 return
             if mark is not None:
                 place = self._store.ask_anew()

@@ -26,10 +26,10 @@ import struct
 import threading
 import time
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
 from typing import Any
 
 from elastic import listener
+from elastic.agent.inbox import Inbox
 from elastic.channel import HostsAnnounced
 
 _DIGEST_BYTES = 32
@@ -56,8 +56,8 @@ class Announcements:
         self._key = os.urandom(32)
         self._server = socket.socket()
         self._listens_at: tuple[str, int] | None = None
-        self._heard: SimpleQueue[HostsAnnounced] = SimpleQueue()
-        self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._heard: Inbox[HostsAnnounced] = Inbox()
+        self.fd = self._heard.fd
 
     def open(self) -> None:
         """Listen, and let the launcher know, as soon as it can be reached."""
@@ -65,13 +65,7 @@ class Announcements:
 
     def news(self) -> list[HostsAnnounced]:
         """Return what was announced; to be called when `fd` is readable."""
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self.fd)
-        found = []
-        with contextlib.suppress(Empty):
-            while True:
-                found.append(self._heard.get_nowait())
-        return found
+        return self._heard.take()
 
     def close(self) -> None:
         """Hear no more."""
@@ -109,7 +103,6 @@ class Announcements:
             return f"c{_MODULE}\nPingResponse\n(V{_NAME}\nV{peer}\ntR.".encode()
         removed = not isinstance(request, Update) or bool(int(request.res) & _REMOVED)
         self._heard.put(HostsAnnounced(removed))
-        os.eventfd_write(self.fd, 1)
         return f"c{_MODULE}\nAckResponse\n)R.".encode()
 
     def _digest(self, body: bytes) -> bytes:

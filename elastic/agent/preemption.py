@@ -4,14 +4,12 @@ The metadata server that knows of it answers on this host only, so the agent loo
 posts in the run directory, where discovery, on the launcher's host, takes the host off its list.
 """
 
-import contextlib
-import os
 from dataclasses import dataclass
 from pathlib import Path
-from queue import Empty, SimpleQueue
 
 from discovery.notices.notice import Notice, Watcher, cloud_here, source_of
 from discovery.notices.posted import post
+from elastic.agent.inbox import Inbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +38,8 @@ class Preemption:
         )
         self._folder = folder
         self._host = host
-        self._told: SimpleQueue[Notice] = SimpleQueue()
-        self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._told: Inbox[Notice] = Inbox()
+        self.fd = self._told.fd
 
     def start(self) -> None:
         """Begin to look."""
@@ -49,18 +47,12 @@ class Preemption:
 
     def notice(self) -> Notice | None:
         """Return the notice that has come, if one has."""
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self.fd)
-        found = None
-        with contextlib.suppress(Empty):
-            while True:
-                found = self._told.get_nowait()
-        return found
+        told = self._told.take()
+        return told[-1] if told else None
 
     def _tell(self, notice: Notice) -> None:
         post(self._folder, self._host, notice)
         self._told.put(notice)
-        os.eventfd_write(self.fd, 1)
 
 
 def preemption_of(clouds: Clouds, folder: Path, host: str) -> Preemption | None:
