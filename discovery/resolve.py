@@ -36,11 +36,6 @@ class Resolver:
         """What is known: no addresses for a name that does not resolve."""
         return self._known
 
-    @property
-    def idle(self) -> bool:
-        """Whether no name is waited for."""
-        return all(name in self._known for name in self._pending)
-
     def want(self, names: Iterable[str], now: float) -> None:
         """Look names up that are new, or were looked up long ago."""
         for name in names:

@@ -51,7 +51,6 @@ class Pause:
         causes: what brought it about: workers lost or leaving, hosts changed, a start; in the order of time.
         step: where training went on.
         redone: steps that had been done before, beyond that one.
-        survived: whether a worker of the world before took part in the next.
     """
 
     edges: tuple[float, ...]
@@ -59,7 +58,6 @@ class Pause:
     causes: tuple[Record, ...]
     step: int
     redone: int
-    survived: bool
 
     @property
     def begin(self) -> float:
@@ -140,7 +138,6 @@ def _closed(
         causes=tuple(r for r in since if r.event in _CAUSES),
         step=step,
         redone=max(0, reached - step),
-        survived=bool(stood),
     )
 
 
@@ -158,7 +155,7 @@ def _open(records: Sequence[Record], progress: float | None) -> Pause | None:
         last = end.time
     detected = _detected(since, begin) if progress is not None else begin
     causes = tuple(r for r in since if r.event in _CAUSES)
-    return Pause(_edges(begin, detected, last, last, last, last), (), causes, 0, 0, False)
+    return Pause(_edges(begin, detected, last, last, last, last), (), causes, 0, 0)
 
 
 def _detected(since: Sequence[Record], begin: float) -> float:

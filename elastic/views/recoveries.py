@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from elastic.events import Record
-from elastic.views.pauses import LOST, Pause, Phase, pauses
+from elastic.views.pauses import LOST, Pause, pauses
 from elastic.views.words import workers
 
 
@@ -136,12 +136,3 @@ def _outcome(lost: Sequence[Record], pause: Pause, sources: Mapping[int, str], t
     pids = {r.pid for r in pause.world if (r.host, r.slot) in back}
     standby = all(sources.get(pid) == "standby" for pid in pids)
     return f"replaced {'from standby' if standby else 'by a new process'} in {took}"
-
-
-def phases_of(found: Sequence[Recovery]) -> dict[str, float]:
-    """Return the seconds of all recoveries by phase."""
-    total = {p.value: 0.0 for p in (Phase.DETECT, Phase.IDLE, Phase.RENDEZVOUS, Phase.SYNC, Phase.FIRST_STEP)}
-    for recovery in found:
-        for phase, took in recovery.phases_s.items():
-            total[phase] += took
-    return total
