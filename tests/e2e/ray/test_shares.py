@@ -4,9 +4,13 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.job import Job
 from tests.e2e.ray.conftest import LONG, MNIST_RAY, QUICK
 from tests.e2e.ray.nodes import Nodes, wait_until
+
+pytestmark = pytest.mark.ray
 
 Run = Callable[..., Job]
 
@@ -15,8 +19,6 @@ import os
 from pathlib import Path
 
 from elastic.examples.mnist import model as mnist
-
-pytestmark = pytest.mark.ray
 
 
 def model():
