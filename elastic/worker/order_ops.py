@@ -26,9 +26,14 @@ class Order:
         self._keys.assign(keys(seed, epoch))
 
     def indices(self, positions: tf.Tensor) -> tf.Tensor:
-        """Return the sample index at each of these positions, int64 [k] both."""
+        """Return the sample index at each of these positions, int64 [k] both.
+
+        A position outside of the epoch, which a pipeline that works ahead of what it is told may ask
+        for, has the index of the nearest one inside: the walk from an outside cell need not end.
+        """
         if self._n <= 1:
             return tf.zeros_like(positions)
+        positions = tf.clip_by_value(positions, 0, self._n - 1)
         n, of_epoch = _u64(self._n), tf.unstack(self._keys.read_value())
 
         def walk(values: tf.Tensor) -> list[tf.Tensor]:

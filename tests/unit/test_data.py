@@ -268,6 +268,14 @@ def test_batches_of_a_users_source_have_a_static_shape_but_for_their_length() ->
     ]
 
 
+@pytest.mark.timeout(60)
+def test_a_world_that_comes_after_an_epochs_last_step_has_nothing_left_to_feed() -> None:
+    feed = feed_of(3)
+    for epoch in range(40):  # in one of four of them, the fourth cell of the order's grid leads to itself
+        feed.training(cut(3, 3, 8, 0, 3), 7, epoch)
+        assert len(fed(feed, cut(3, 0, 8, 0, 1), 7, epoch)) == 1
+
+
 @pytest.mark.parametrize(("n", "size", "batch"), [(10, 1, 4), (10, 3, 2), (2, 4, 8), (8, 2, 4)])
 def test_validation_covers_every_sample_once_in_order(n: int, size: int, batch: int) -> None:
     seen = []

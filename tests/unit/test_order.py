@@ -109,6 +109,16 @@ def test_tensorflow_has_the_same_order(n: int, seed: int, epoch: int, data: st.D
     assert order.indices(tf.constant(asked)).numpy().tolist() == permute(asked, n, seed, epoch).tolist()
 
 
+@pytest.mark.timeout(60)
+def test_what_lies_outside_of_an_epoch_is_no_endless_walk() -> None:
+    order = Order(3)  # of a grid of four cells: where the fourth one leads to itself, a walk from it has no end
+    for epoch in range(40):
+        order.begin(7, epoch)
+        inside = order.indices(tf.constant([0, 2], tf.int64)).numpy()
+        outside = order.indices(tf.constant([-1, 3, 1000], tf.int64)).numpy()
+        assert outside.tolist() == [inside[0], inside[1], inside[1]]
+
+
 def test_tensorflow_traces_the_order_once_for_all_epochs() -> None:
     order = Order(1000)
     traced = tf.function(order.indices)
