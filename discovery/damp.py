@@ -44,13 +44,15 @@ class Track:
         wanted: the slots that are there, 0 without the host.
         since: when that last changed.
         listed: the slots that the launcher is told of.
-        goings: how often slots went that were listed.
+        goings: how often slots went that were listed; fewer and fewer in a row is one going.
+        shrunk: whether slots went since any came.
     """
 
     wanted: int
     since: float
     listed: int = 0
     goings: int = 0
+    shrunk: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ def damp(
             for name in may_join:
                 track = tracks[name]
                 decisions.append(_join(name, track))
-                tracks[name] = replace(track, listed=track.wanted)
+                tracks[name] = replace(track, listed=track.wanted, shrunk=False)
             waiting_since = None
         else:
             held |= dict.fromkeys(may_join, ABOUT_TO_JOIN)
@@ -150,11 +152,12 @@ def _note_arrivals(tracks: dict[str, Track], there: Iterable[Host], now: float, 
 
 def _changed(track: Track, slots: int, now: float, rule: DampRule) -> Track:
     stayed = track.listed > 0 and now - track.since > rule.forgive_s
-    return Track(slots, now, track.listed, 0 if stayed else track.goings)
+    return replace(track, wanted=slots, since=now, goings=0 if stayed else track.goings)
 
 
 def _go(name: str, track: Track, reason: str) -> tuple[Track, Decision]:
-    left = replace(track, listed=track.wanted, goings=track.goings + 1)
+    goings = track.goings if track.shrunk else track.goings + 1
+    left = replace(track, listed=track.wanted, goings=goings, shrunk=True)
     if track.wanted:
         return left, Decision(Kind.SLOTS_CHANGED, name, f"it has {track.wanted} slots, no longer {track.listed}")
     return left, Decision(Kind.HOST_DROPPED, name, reason)

@@ -246,6 +246,14 @@ def test_slots_that_flap_are_damped_as_hosts_are() -> None:
     assert [d.kind for d in world.decisions].count(Kind.SLOTS_CHANGED) == 3
 
 
+def test_fewer_and_fewer_slots_are_one_going() -> None:
+    world = World(DAMPED)
+    for slots in ("a:4", "a:3", "a:2", "a:1", "a:4"):
+        world.now += 5.0
+        world.hear(slots)
+    assert world.after(0.5) == ("a:4",)
+
+
 def test_a_held_host_says_why_it_is_out() -> None:
     world = World(DAMPED)
     for _ in range(3):
