@@ -3,9 +3,7 @@
 Loaded by the daemon and the command line, never on the path of `discover_hosts.sh`.
 """
 
-import difflib
 import shlex
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -15,6 +13,7 @@ from discovery.damp import DampRule
 from discovery.gate import GateRule
 from discovery.hosts import SourceError, parse
 from discovery.listing import Rules
+from discovery.problems import explain
 from discovery.trust import TrustRule
 
 
@@ -202,7 +201,7 @@ def read(path: Path) -> Discovery:
     try:
         config = Discovery.model_validate(raw)
     except ValidationError as error:
-        raise DiscoveryConfigError("\n".join(_explain(path, error))) from None
+        raise DiscoveryConfigError("\n".join(explain(str(path), error, Discovery))) from None
     if not config.sources:
         raise DiscoveryConfigError(f"{path}: sources: there is none; expected a list such as [file: hosts]")
     return config.from_folder(path.absolute().parent)
@@ -211,38 +210,3 @@ def read(path: Path) -> Discovery:
 def of_hosts_file(path: Path) -> Discovery:
     """Return the configuration of nothing but a hosts file."""
     return Discovery(sources=(SourceSection(file=path.absolute()),))
-
-
-def _explain(path: Path, error: ValidationError) -> Iterator[str]:
-    for problem in error.errors():
-        where = ".".join(str(part) for part in problem["loc"])
-        if problem["type"] == "extra_forbidden":
-            known = _keys_at(problem["loc"][:-1])
-            near = difflib.get_close_matches(str(problem["loc"][-1]), known, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"known keys: {', '.join(known)}"
-            yield f"{path}: {where}: unknown key; {hint}"
-        else:
-            message = problem["msg"].removeprefix("Value error, ")
-            yield f"{path}: {where or 'the file'}: found {_short(problem['input'])}: {message}"
-
-
-def _keys_at(location: tuple[int | str, ...]) -> list[str]:
-    section: type[BaseModel] = Discovery
-    for part in location:
-        if not isinstance(part, int):
-            section = _SECTIONS.get(part, section)
-    return list(section.model_fields)
-
-
-_SECTIONS: Mapping[str, type[BaseModel]] = {
-    "sources": SourceSection,
-    "kubernetes": KubernetesSection,
-    "slurm": SlurmSection,
-    "ray": RaySection,
-    "gate": GateSection,
-}
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."

@@ -4,18 +4,18 @@ Every error names the key, what was found, what was expected and, for an unknown
 known one.
 """
 
-import difflib
 import importlib.util
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from glob import glob
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
+from discovery.problems import explain
 from elastic.config import Config, Data
 from elastic.errors import ConfigError
 
@@ -141,36 +141,6 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(raw, dict):
         raise ConfigError(f"{path}: found a {type(raw).__name__}, expected keys and values")
     return raw
-
-
-def explain(source: str, error: ValidationError, model: type[BaseModel]) -> Iterable[str]:
-    """Yield each problem that `model` has with what `source` says, in words."""
-    for problem in error.errors():
-        where = ".".join(str(part) for part in problem["loc"])
-        found = problem["input"]
-        if problem["type"] == "extra_forbidden":
-            known = _keys_at(model, problem["loc"][:-1])
-            near = difflib.get_close_matches(str(problem["loc"][-1]), known, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"known keys: {', '.join(known)}"
-            yield f"{source}: {where}: unknown key; {hint}"
-        else:
-            message = problem["msg"].removeprefix("Value error, ")
-            yield f"{source}: {where or 'the file'}: found {found!r}: {message}"
-
-
-def _keys_at(section: type[BaseModel], location: Sequence[int | str]) -> list[str]:
-    for part in location:
-        if not isinstance(part, int):  # the place in a list
-            section = next(_sections(section.model_fields[part].annotation))
-    return [field.alias or name for name, field in section.model_fields.items()]
-
-
-def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Yield the sections that a key may hold, such as those of `X | None` and of `tuple[X, ...]`."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for choice in getattr(annotation, "__args__", ()):
-        yield from _sections(choice)
 
 
 def _check_references(source: str, config: Config) -> None:

@@ -19,12 +19,13 @@ from typing import Any, Literal, Self, TypeVar
 
 from pydantic import Field, PositiveInt, ValidationError, field_validator, model_validator
 
+from discovery.problems import explain
 from elastic.channel import Phase
 from elastic.chaos.kinds import AMOUNTS, IN_WORKER, LASTS_S, STOPPED_S, Kind
 from elastic.config import Section
 from elastic.errors import ConfigError
 from elastic.events import Event
-from elastic.jobfile import explain, read_yaml
+from elastic.jobfile import read_yaml
 
 TARGET = re.compile(r"rank \d+|agent \d+|host \S+|random|all|newcomer|standby|driver")
 TARGETS = "'rank N', 'agent N', 'host NAME', random, all, newcomer, standby or driver"
