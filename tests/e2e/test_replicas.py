@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.job import BIN
 
 SCRIPT = Path(__file__).with_name("replicas.py")
@@ -26,6 +28,7 @@ def test_replicas_are_bitwise_equal_and_match_one_process_on_the_joint_batch(tmp
     assert found["from_one"] < 1e-6
 
 
+@pytest.mark.chaos
 def test_horovods_own_optimizer_lets_replicas_drift_apart(tmp_path: Path) -> None:
     found = replicas("horovod", tmp_path)
     assert found["apart"] > 1e-4

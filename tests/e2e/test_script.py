@@ -32,7 +32,7 @@ def test_a_script_runs_without_a_launcher(tmp_path: Path) -> None:
     assert float(accuracy) >= REACHABLE
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.chaos)])
 def test_a_script_outlives_a_killed_worker(start: Callable[..., Job], tmp_path: Path, rank: int) -> None:
     job = start(SCRIPT)
     job.wait_stepping(generation=1, workers=2)
