@@ -162,7 +162,7 @@ class Agent:
         code = self._loop.run()
         self._heartbeats.end()
         if code != ExitCode.GOAL_REACHED:
-            self._keep_remains()
+            self._keep_remains()  # of a worker that was told to stop
         if self._keeper is not None:
             self._keeper.close()
         return code
@@ -458,6 +458,8 @@ class Agent:
             self._events.emit(JobStopped(decision.reason))
         if decision.alarm or decision.whole_job or decision.code == 0:
             self._summarise()
+        if decision.code != ExitCode.GOAL_REACHED:
+            self._keep_remains()  # before the launcher is told: the others' next world may have nothing else
         self._leave(decision.code, self._loop.now() + self._settings.join_s)
 
     def _leave(self, code: int, by: float) -> None:

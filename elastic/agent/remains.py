@@ -12,7 +12,7 @@ _CHUNK = 1 << 24
 
 
 def keep(stash: int, path: Path) -> bool:
-    """Copy the memory to a file, which appears under its name only when it is whole; False if there is nothing.
+    """Move the memory to a file, which appears under its name only when it is whole; False if there is nothing.
 
     Raises:
         OSError: when the disk refuses; nothing is left then.
@@ -32,6 +32,7 @@ def keep(stash: int, path: Path) -> bool:
                 done += sent
             os.fsync(file.fileno())
         new.rename(path)
+        os.truncate(stash, 0)
     finally:
         new.unlink(missing_ok=True)
     return True

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from tests.e2e.job import Job
@@ -102,6 +103,14 @@ def _kill(job: Job, number: int) -> None:
         os.kill(pids[number % len(pids)], signal.SIGKILL)
     except ProcessLookupError:
         return
+
+
+def losses(job: Job) -> int:
+    """Return how many of the job's worlds had no worker of the world before: what that one had not written is gone."""
+    worlds: dict[int, set[int]] = {}
+    for record in job.of("WorldFormed"):
+        worlds.setdefault(record.generation, set()).add(record.pid)
+    return sum(not worlds[old] & worlds[new] for old, new in pairwise(sorted(worlds)))
 
 
 def pause(number: int) -> None:

@@ -28,7 +28,8 @@ def test_each_sample_is_used_once_an_epoch(start: Start, tmp_path: Path, seed: i
     found = audit(job.run_dir.audit)
     assert found.exact, f"{schedule}\n" + "\n".join(tell(found))
     assert len(found.epochs) == epochs
-    assert found.undone == 0, f"{schedule}\n{job.transcript()}"
+    # An epoch's checkpoint is written while the next epoch trains: without a survivor, two may be gone.
+    assert found.undone <= 2 * schedule.steps * schedules.losses(job), f"{schedule}\n{job.transcript()}"
     assert found.steps == epochs * schedule.steps
     summary = json.loads(job.run_dir.summary.read_text())
     assert summary["samples_seen"] == summary["samples_owed"] == epochs * schedule.samples

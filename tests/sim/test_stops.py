@@ -109,6 +109,24 @@ def test_a_slot_that_ends_between_two_worlds_keeps_what_its_worker_had_put_by(wo
     assert (world.run_dir.stash / "alpha-1").read_bytes() == b"the state of step 7"
 
 
+def test_the_others_learn_of_a_slot_that_is_removed_when_what_it_had_put_by_is_kept(world: World) -> None:
+    kept: list[bool] = []
+    retire = world.launcher.retire
+
+    def noting(*, goal: bool) -> bool:
+        kept.append((world.run_dir.stash / "alpha-1").exists())
+        return retire(goal=goal)
+
+    def removed(worker: Worker) -> None:
+        put_by(worker)
+        world.launcher.removed = True
+        worker.die(-6)
+
+    setattr(world.launcher, "retire", noting)  # noqa: B010 - mypy allows no other way
+    world.plays(does(5.0, removed)).run()
+    assert kept == [True]
+
+
 def test_a_slot_that_ends_with_the_goal_keeps_nothing(world: World) -> None:
     def finish(worker: Worker) -> None:
         put_by(worker)
