@@ -315,7 +315,7 @@ class Agent:
 
             silent_s = self._settings.limits.heartbeat_s
             self._keeper = Keeper(
-                self._loop, self._meeting, lock, self._events, prepare, self._a.env, size, log, silent_s
+                self._loop, self._meeting, lock, self._events, prepare, self._a.env, size, log, silent_s, self._spawn
             )
             self._keeper.open()
         if self._worker is not None and self._worker.pulse.read().step > 0:
