@@ -10,8 +10,8 @@ Told is, of a kill, the time until all workers are in the new world, by phase: e
 * meet: a connection to every other;
 * sync: agreed with all, and waited for all once.
 
-Everything runs on this machine: how times *grow* is the figure, and what the launcher is asked for. On hosts of their own
-agents and workers would not wait for each other's CPU; the launcher, one Python process, is what it is here.
+Everything runs on this machine: how times *grow* is the figure, and what the launcher is asked for. On hosts of
+their own agents and workers would not wait for each other's CPU; the launcher, one Python process, is the same.
 """
 
 import argparse
@@ -24,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -143,10 +144,7 @@ def figures(measured: dict[int, list[Reformed]], slots: int, failures: dict[int,
 def exponents(curve: dict[int, float]) -> dict[str, Any]:
     """Return p of `t ~ N^p`: between neighbours, and of all sizes by least squares; None where there is none."""
     points = sorted((size, value) for size, value in curve.items() if value > 0)
-    steps = {
-        f"{a}-{b}": round(math.log(v / u) / math.log(b / a), 2)
-        for (a, u), (b, v) in zip(points, points[1:], strict=False)
-    }
+    steps = {f"{a}-{b}": round(math.log(v / u) / math.log(b / a), 2) for (a, u), (b, v) in pairwise(points)}
     slope = None
     if len(points) > 1:
         xs, ys = [math.log(n) for n, _ in points], [math.log(v) for _, v in points]
@@ -157,17 +155,20 @@ def exponents(curve: dict[int, float]) -> dict[str, Any]:
 def table(result: dict[str, Any]) -> str:
     """Return the figures as Markdown."""
     lines = [
-        "| workers | a new world | detect | place | meet | sync | requests to the launcher | turned away | its CPU time |",
-        "| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| workers | a new world | detect | place | meet | sync | requests to launcher | turned away | its CPU |",
+        f"| ---: | --- |{' ---: |' * 7}",
     ]
     for size, row in result["sizes"].items():
         total = row["total_s"]
-        phases = " | ".join(f"{row['phases_s'][p]['median']:.3f} s" for p in PHASES)
-        cpu = row["cpu_s"]["launcher"]["median"]
-        lines.append(
-            f"| {size} | {total['median']:.2f} s ({total['min']:.2f} to {total['max']:.2f}, n = {total['n']}) | {phases} "
-            f"| {row['requests_to_launcher']['median']:.0f} | {row['turned_away']['median']:.0f} | {cpu:.2f} s |"
-        )
+        cells = [
+            size,
+            f"{total['median']:.2f} s ({total['min']:.2f} to {total['max']:.2f}, n = {total['n']})",
+            *(f"{row['phases_s'][p]['median']:.3f} s" for p in PHASES),
+            f"{row['requests_to_launcher']['median']:.0f}",
+            f"{row['turned_away']['median']:.0f}",
+            f"{row['cpu_s']['launcher']['median']:.2f} s",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
     lines += [f"| {size} | {reason} | | | | | | | |" for size, reason in result["failures"].items()]
     return "\n".join([*lines, "", *observations(result)])
 
@@ -186,8 +187,8 @@ def observations(result: dict[str, Any]) -> list[str]:
         waited = row["longest_barrier_s"]["max"]
         if waited > GLOO_TIMEOUT_S:
             told.append(
-                f"With {size} workers one waited {waited:.1f} s for another that was still meeting the others: more than "
-                f"the default `network.gloo_timeout_s` of {GLOO_TIMEOUT_S:.0f} s, which was raised for this."
+                f"With {size} workers one waited {waited:.1f} s for another that was still meeting the others: "
+                f"more than the default `network.gloo_timeout_s` of {GLOO_TIMEOUT_S:.0f} s, which was raised for this."
             )
     hosts = f"{result['slots_per_host']} workers a host, all on one machine: {host['cpu']}, {host['cores']} cores"
     return [*told, f"{hosts}, {host['memory']}, {host['date']};", "`uv run python -m benchmarks.scale`."]

@@ -1,4 +1,4 @@
-"""Horovod's elastic driver over real agents on this machine, which plays several hosts (private to `benchmarks.scale`)."""
+"""Horovod's driver over real agents on this machine, which plays several hosts (private to `benchmarks.scale`)."""
 
 import contextlib
 import dataclasses
