@@ -17,6 +17,7 @@ from elastic.chaos.pulses import Pulses
 from elastic.chaos.scene import Scene, after
 from tests.e2e import job as jobs
 
+START_S = 300.0  # patience until a job trains and is warm, on a machine that is busy
 SETTLED = 100  # steps of each worker, after which traces and caches are warm
 TWO_HOSTS = "localhost:1\n127.0.0.1:1"
 COOLDOWN = ("--blacklist-cooldown-range", "1", "2")  # the shortest that Horovod takes
@@ -113,7 +114,7 @@ def _runs(pid: int) -> bool:
 def ours(folder: Path) -> Iterator[Running]:
     job = faults.start(folder, "localhost:2")
     try:
-        job.wait(lambda r: r.event == "StandbyReady")
+        job.wait(lambda r: r.event == "StandbyReady", within_s=START_S)
         job.wait_step(SETTLED)
         yield Ours(job)
     finally:
@@ -123,7 +124,7 @@ def ours(folder: Path) -> Iterator[Running]:
 @contextmanager
 def _settled(job: others.Other, *, by_pid: bool) -> Iterator[Running]:
     try:
-        job.wait_steps(2 * SETTLED)
+        job.wait_steps(2 * SETTLED, START_S)
         yield Other(job, by_pid=by_pid)
     finally:
         job.close()
