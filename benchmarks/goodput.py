@@ -105,10 +105,10 @@ def watch(running: Running, seconds: float, kill: Callable[[], bool], every_s: f
     return Window(total, kills, tuple(curve), ended)
 
 
-def measure(system: System, folder: Path, seconds: float, every_s: float, seed: int) -> Round:
+def measure(system: System, folder: Path, seconds: float, every_s: float, settled: int, seed: int) -> Round:
     """Run one system's job through both windows."""
     chance = random.Random(seed)
-    with system.start(folder) as running:
+    with system.start(folder, settled) as running:
 
         def kill() -> bool:
             draw, victims = chance.random(), running.victims()
@@ -200,7 +200,7 @@ def _say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
-def run(chosen: Sequence[System], rounds: int, seconds: float, every_s: float) -> dict[str, Any]:
+def run(chosen: Sequence[System], rounds: int, seconds: float, every_s: float, settled: int) -> dict[str, Any]:
     """Measure the chosen systems in turn; return the figures."""
     notes = {system.name: why for system in chosen if (why := system.missing())}
     there = [system for system in chosen if system.name not in notes]
@@ -209,7 +209,7 @@ def run(chosen: Sequence[System], rounds: int, seconds: float, every_s: float) -
         for number in range(rounds):
             for system in there if number % 2 == 0 else reversed(there):
                 folder = Path(temporary) / f"{system.name}-{number}"
-                found[system.name].append(measure(system, folder, seconds, every_s, SEED + number))
+                found[system.name].append(measure(system, folder, seconds, every_s, settled, SEED + number))
                 last = found[system.name][-1]
                 _say(f"{system.words}: {last.goodput:.3f} ({last.broken.gained:.0f} of {last.quiet.gained:.0f} steps)")
     return figures(found, notes, seconds, every_s)
@@ -224,6 +224,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=180.0, help="of each window")
     parser.add_argument("--every", type=float, default=10.0, help="seconds between two kills")
     parser.add_argument("--rounds", type=int, default=1, help="of all systems")
+    parser.add_argument("--settle", type=int, default=100, help="steps of each worker before its first window")
     parser.add_argument("--only", default=",".join(names), help=f"some of {','.join(names)}")
     parser.add_argument("--from", dest="file", type=Path, help="measure nothing: tell what an earlier --json told")
     options = parser.parse_args()
@@ -235,7 +236,7 @@ def main() -> None:
         result: dict[str, Any] = json.loads(options.file.read_text())
     else:
         chosen = [system for system in SYSTEMS if system.name in wanted]
-        result = run(chosen, options.rounds, options.seconds, options.every)
+        result = run(chosen, options.rounds, options.seconds, options.every, options.settle)
     tell(result, as_json=options.json, table=table(result))
     if options.write:
         goodput_plot.draw(result)

@@ -18,7 +18,6 @@ from elastic.chaos.scene import Scene, after
 from tests.e2e import job as jobs
 
 START_S = 300.0  # patience until a job trains and is warm, on a machine that is busy
-SETTLED = 100  # steps of each worker, after which traces and caches are warm
 TWO_HOSTS = "localhost:1\n127.0.0.1:1"
 COOLDOWN = ("--blacklist-cooldown-range", "1", "2")  # the shortest that Horovod takes
 
@@ -42,13 +41,13 @@ class System:
 
     Attributes:
         missing: what it lacks here; empty when it can run.
-        start: runs its job until the context ends; trains when the context begins.
+        start: runs its job in a folder until the context ends; when it begins, each worker has done so many steps.
     """
 
     name: str
     words: str
     missing: Callable[[], str]
-    start: Callable[[Path], AbstractContextManager[Running]]
+    start: Callable[[Path, int], AbstractContextManager[Running]]
 
 
 class Ours:
@@ -111,46 +110,46 @@ def _runs(pid: int) -> bool:
 
 
 @contextmanager
-def ours(folder: Path) -> Iterator[Running]:
+def ours(folder: Path, settled: int) -> Iterator[Running]:
     job = faults.start(folder, "localhost:2")
     try:
         job.wait(lambda r: r.event == "StandbyReady", within_s=START_S)
-        job.wait_step(SETTLED)
+        job.wait_step(settled)
         yield Ours(job)
     finally:
         job.close()
 
 
 @contextmanager
-def _settled(job: others.Other, *, by_pid: bool) -> Iterator[Running]:
+def _settled(job: others.Other, settled: int, *, by_pid: bool) -> Iterator[Running]:
     try:
-        job.wait_steps(2 * SETTLED, START_S)
+        job.wait_steps(2 * settled, START_S)
         yield Other(job, by_pid=by_pid)
     finally:
         job.close()
 
 
-def stock_on_two_hosts(folder: Path) -> AbstractContextManager[Running]:
-    return _settled(stock.start(folder, TWO_HOSTS, options=COOLDOWN), by_pid=False)
+def stock_on_two_hosts(folder: Path, settled: int) -> AbstractContextManager[Running]:
+    return _settled(stock.start(folder, TWO_HOSTS, options=COOLDOWN), settled, by_pid=False)
 
 
-def under_torchrun(folder: Path) -> AbstractContextManager[Running]:
-    return _settled(torchrun.start(folder), by_pid=False)
+def under_torchrun(folder: Path, settled: int) -> AbstractContextManager[Running]:
+    return _settled(torchrun.start(folder), settled, by_pid=False)
 
 
-def with_torchft(settings: torchft.Settings) -> Callable[[Path], AbstractContextManager[Running]]:
-    return lambda folder: _settled(torchft.start(folder, settings), by_pid=True)
+def with_torchft(settings: torchft.Settings) -> Callable[[Path, int], AbstractContextManager[Running]]:
+    return lambda folder, settled: _settled(torchft.start(folder, settings), settled, by_pid=True)
 
 
 @contextmanager
-def under_ray_train(folder: Path) -> Iterator[Running]:
+def under_ray_train(folder: Path, settled: int) -> Iterator[Running]:
     from tests.e2e.ray.nodes import Nodes
 
     nodes = Nodes()
     try:
         for _ in range(2):
             nodes.add()
-        with _settled(ray_train.start(folder, nodes), by_pid=True) as running:
+        with _settled(ray_train.start(folder, nodes), settled, by_pid=True) as running:
             yield running
     finally:
         nodes.close()
