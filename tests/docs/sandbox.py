@@ -41,6 +41,7 @@ class Sandbox:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._alone = alone()
+        self._scripts = 0
 
     @property
     def is_alone(self) -> bool:
@@ -62,9 +63,14 @@ class Sandbox:
 
     def start(self, script: str) -> subprocess.Popen[str]:
         """Run a script aside; it ends with its first command that fails."""
+        self._scripts += 1
+        file = (
+            self.folder / ".shims" / f"script-{self._scripts}"
+        )  # a command line that held it would be found by `pgrep`
+        file.write_text(script)
         path = f"{self.folder / '.shims'}:{BIN}:{os.environ['PATH']}"
         return subprocess.Popen(
-            [*self._alone, "bash", "-euo", "pipefail", "-c", script],
+            [*self._alone, "bash", "-euo", "pipefail", str(file)],
             cwd=self.folder,
             env=os.environ | {"PATH": path, "COLUMNS": "120"},
             stdout=subprocess.PIPE,

@@ -78,14 +78,14 @@ def test_a_killed_worker_heals_within_two_minutes(fresh: Sandbox) -> None:
     if not fresh.is_alone:
         pytest.skip("needs a process namespace, or `pgrep` finds other jobs' workers (root, and util-linux's unshare)")
     run, kill, grep = (block_with(part).script for part in ("--set epochs=40", KILL, "grep -h WorldFormed"))
-    warm = "until grep -qs StandbyReady runs/*/events.jsonl; do sleep 0.2; done"
+    begun = "until grep -qs FirstStepDone runs/*/events.jsonl; do sleep 0.2; done"
     began = time.monotonic()
-    process = fresh.start(f"{run} &\n{warm}\n{kill}\n{grep}\nwait %1")
+    process = fresh.start(f"{run} &\n{begun}\n{kill}\n{grep}\nwait %1")
     wait_for(fresh.folder, process, lambda records: trains(records, 2, 2))
     assert time.monotonic() - began < HEALED_S
     output, _ = process.communicate(timeout=WITHIN_S)
     assert process.returncode == 0, output
-    assert '"event": "WorldFormed"' in output
+    assert '"event":"WorldFormed"' in output
     assert '"rank"' in output
     shown = {line.split("  ")[0]: line.split("  ")[-1].strip() for line in output.splitlines() if "  " in line}
     assert shown["workers lost"] == "1", output
