@@ -1,12 +1,16 @@
 """Requests to the launcher's rendezvous: a store that is emptied for each round, and a question that waits."""
 
+import contextlib
 import socket
+import struct
 import time
 
 POLL_S = 0.01
 TRY_S = 0.1
 CONNECT_S = 3.0
 ANSWER_S = 3.0
+SOON_S = 0.25
+_FORGET = struct.pack("ii", 1, 0)  # SO_LINGER: closing resets the connection
 
 
 class Upstream:
@@ -23,11 +27,28 @@ class Upstream:
         """Return the raw response to a raw request, which may take for ever, or `within_s` between two packets."""
         with self._connect() as upstream:
             upstream.settimeout(within_s)
-            upstream.sendall(request)
             parts = []
-            while data := upstream.recv(1 << 16):
-                parts.append(data)
+            try:
+                upstream.sendall(request)
+                while data := upstream.recv(1 << 16):
+                    parts.append(data)
+            except TimeoutError:
+                upstream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _FORGET)
+                raise
         return b"".join(parts)
+
+    def insist(self, request: bytes) -> bytes:
+        """Return the raw response to a request that may be made twice: on another connection, if none comes soon.
+
+        A connection for which the launcher's queue had no room looks open from here, and the kernel takes seconds to
+        make it one. What is given up is reset, so that the launcher does not carry it out in a later round.
+        """
+        within_s = SOON_S
+        while within_s < ANSWER_S:
+            with contextlib.suppress(TimeoutError):
+                return self.pass_on(request, within_s)
+            within_s *= 2
+        return self.pass_on(request)
 
     def own_address(self) -> str:
         """Return this host's address on the way to the launcher."""
