@@ -108,6 +108,7 @@ class Cluster:
         self._server = RendezvousServer()
         self._driver = ElasticDriver(self._server, Hosts(**hosts), 1, self._size, timeout=int(self._limit_s))
         port = self._server.start(self._handler())
+        self._server._httpd.daemon_threads = True  # at the end some wait for a round that is never made
         run = create_run_env_vars("127.0.0.1", ["lo"], port, elastic=True)
         self._env = os.environ | {name: str(value) for name, value in run.items()}
         self._env |= {MARKS_VARIABLE: str(self._marks_file), "TMPDIR": str(self._folder), "PYTHONPATH": str(ROOT)}
@@ -116,6 +117,7 @@ class Cluster:
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
+        self._server._httpd.handle_error = lambda *_: None  # whoever asks now is killed
         for agent in self._agents:
             agent.kill()  # its workers and standbys die with it
         for agent in self._agents:

@@ -44,7 +44,6 @@ _OPEN = "/elastic/open"
 _ASK = "/rank_and_size/"
 _REGISTER = "/worker_addresses/"
 _PEERS = ("/global/", "/local_", "/cross_")
-_KEYS = ("/global", "/local_", "/cross_")  # those of process sets too
 _LOOK_FOR_MARK = 20  # polls
 _HEAR_S = 2.0
 REGISTER_S = 60.0  # the launcher tries the address before it answers
@@ -272,8 +271,7 @@ class Rendezvous:
             elif method == b"PUT" and path.startswith(_REGISTER) and self._hears:
                 client.sendall(_DONE)
             else:
-                again = method in (b"GET", b"PUT") and path.startswith(_KEYS)  # the launcher counts DELETEs
-                response = self._upstream.insist(received) if again else self._upstream.pass_on(received)
+                response = self._upstream.pass_on(received)
                 if method == b"PUT" and path.startswith(_PEERS[0]) and status_is(response, 200):
                     with self._lock:
                         self._forget()
@@ -341,7 +339,7 @@ class Rendezvous:
     def _hold(self, client: socket.socket, asked: bytes) -> bytes:
         deadline, polls, rounds = time.monotonic() + self._hold_s, 0, self._rounds
         while True:
-            response = self._upstream.insist(asked)
+            response = self._upstream.pass_on(asked)
             if not status_is(response, 404) or time.monotonic() > deadline:
                 return response
             if self._rounds != rounds:  # this slot was counted for another round, where its worker has not shown up

@@ -1,28 +1,30 @@
-"""Requests to a launcher whose queue is full: made again on another connection, but for those that must not be."""
+"""Requests to a launcher whose queue of connections is full: made again on another one, and only then."""
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from elastic.agent import upstream as upstream_module
-from elastic.agent.rendezvous import Rendezvous
-from elastic.agent.upstream import Upstream, read_request, request
+from elastic.agent.upstream import TRY_S, Upstream, read_request, request, unacked
 
 ANSWER = b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok"
+PUT = request("PUT", "/global/0", b"x")
 DEADLINE_S = 20.0
 
 
 class Launcher:
-    """Takes connections, and answers those after the first `deaf`."""
+    """Takes connections; leaves the first `deaf` without an answer, and lets the others wait for `slow_s`."""
 
     def __init__(self) -> None:
-        self.deaf = 1
+        self.deaf = 0
+        self.slow_s = 0.0
         self.requests: list[bytes] = []
         self.ignored: list[socket.socket] = []
         self._server = socket.create_server(("127.0.0.1", 0))
-        self.port = self._server.getsockname()[1]
+        self.upstream = Upstream("127.0.0.1", self._server.getsockname()[1])
         threading.Thread(target=self._serve, daemon=True).start()
 
     def close(self) -> None:
@@ -40,56 +42,55 @@ class Launcher:
             self.requests.append(read_request(client))
             if len(self.requests) <= self.deaf:
                 self.ignored.append(client)
-            else:
-                client.sendall(ANSWER)
-                client.close()
+                continue
+            time.sleep(self.slow_s)
+            client.sendall(ANSWER)
+            client.close()
 
 
 @pytest.fixture
-def launcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launcher]:
-    monkeypatch.setattr(upstream_module, "SOON_S", 0.05)
+def launcher() -> Iterator[Launcher]:
     found = Launcher()
     yield found
     found.close()
 
 
-def test_a_request_that_is_not_answered_soon_is_made_on_another_connection(launcher: Launcher) -> None:
+def lose(monkeypatch: pytest.MonkeyPatch, connections: int) -> None:
+    """Let the kernel say of the first connections that nothing of what was sent has been acknowledged."""
+    left = [1] * connections
+    monkeypatch.setattr(upstream_module, "unacked", lambda connection: left.pop() if left else unacked(connection))
+
+
+def test_a_request_that_nobody_has_got_is_made_on_another_connection(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
     launcher.deaf = 2
-    assert Upstream("127.0.0.1", launcher.port).insist(request("PUT", "/global/0", b"x")) == ANSWER
-    assert len(set(launcher.requests)) == 1
-    assert len(launcher.requests) == 3
+    lose(monkeypatch, 2)
+    assert launcher.upstream.pass_on(PUT) == ANSWER
+    assert launcher.requests == [PUT] * 3
 
 
-def test_what_was_given_up_is_reset_so_that_nobody_carries_it_out_later(launcher: Launcher) -> None:
-    Upstream("127.0.0.1", launcher.port).insist(request("PUT", "/global/0", b"x"))
+def test_what_was_given_up_is_reset_so_that_nobody_gets_it_later(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher.deaf = 1
+    lose(monkeypatch, 1)
+    launcher.upstream.pass_on(PUT)
     (ignored,) = launcher.ignored
     ignored.settimeout(DEADLINE_S)
     with pytest.raises(ConnectionResetError):
         ignored.recv(1)
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "times"),
-    [
-        ("GET", "/global_process_set_hash_7/1", 2),
-        ("PUT", "/local_alpha/rank_0", 2),
-        ("DELETE", "/global/0", 1),  # the launcher counts these
-        ("PUT", "/elsewhere/0", 1),
-    ],
-)
-def test_only_what_may_be_done_twice_is_asked_for_again(launcher: Launcher, method: str, path: str, times: int) -> None:
-    proxy = Rendezvous("127.0.0.1", launcher.port, 60.0, "alpha:0")
-    proxy.open()
-    try:
-        address = (proxy.env["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(proxy.env["HOROVOD_GLOO_RENDEZVOUS_PORT"]))
-        with socket.create_connection(address, timeout=DEADLINE_S if times > 1 else 0.5) as worker:
-            worker.sendall(request(method, path))
-            if times > 1:
-                assert worker.recv(1 << 16) == ANSWER
-            else:
-                with pytest.raises(TimeoutError):
-                    worker.recv(1)
-        assert len(launcher.requests) == times
-    finally:
-        proxy._server.shutdown(socket.SHUT_RDWR)
-        proxy._server.close()
+def test_a_launcher_that_is_slow_is_asked_once(launcher: Launcher) -> None:
+    launcher.slow_s = 3 * TRY_S
+    assert launcher.upstream.pass_on(PUT) == ANSWER
+    assert launcher.requests == [PUT]
+
+
+def test_what_a_kernel_has_taken_is_acknowledged_before_anybody_reads_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        client.sendall(PUT)
+        deadline = time.monotonic() + DEADLINE_S
+        while unacked(client):
+            assert time.monotonic() < deadline
