@@ -200,18 +200,19 @@ def _say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
-def run(chosen: Sequence[System], rounds: int, seconds: float, every_s: float, settled: int) -> dict[str, Any]:
-    """Measure the chosen systems in turn; return the figures."""
+def run(
+    chosen: Sequence[System], rounds: int, seconds: float, every_s: float, settled: int, base: Path
+) -> dict[str, Any]:
+    """Measure the chosen systems in turn, whose files go into folders of `base`; return the figures."""
     notes = {system.name: why for system in chosen if (why := system.missing())}
     there = [system for system in chosen if system.name not in notes]
     found: dict[str, list[Round]] = {system.name: [] for system in there}
-    with tempfile.TemporaryDirectory(prefix="elastic-goodput-") as temporary:
-        for number in range(rounds):
-            for system in there if number % 2 == 0 else reversed(there):
-                folder = Path(temporary) / f"{system.name}-{number}"
-                found[system.name].append(measure(system, folder, seconds, every_s, settled, SEED + number))
-                last = found[system.name][-1]
-                _say(f"{system.words}: {last.goodput:.3f} ({last.broken.gained:.0f} of {last.quiet.gained:.0f} steps)")
+    for number in range(rounds):
+        for system in there if number % 2 == 0 else reversed(there):
+            folder = base / f"{system.name}-{number}"
+            found[system.name].append(measure(system, folder, seconds, every_s, settled, SEED + number))
+            last = found[system.name][-1]
+            _say(f"{system.words}: {last.goodput:.3f} ({last.broken.gained:.0f} of {last.quiet.gained:.0f} steps)")
     return figures(found, notes, seconds, every_s)
 
 
@@ -226,6 +227,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1, help="of all systems")
     parser.add_argument("--settle", type=int, default=100, help="steps of each worker before its first window")
     parser.add_argument("--only", default=",".join(names), help=f"some of {','.join(names)}")
+    parser.add_argument("--folder", type=Path, help="for the jobs' files, to be looked at; else they are thrown away")
     parser.add_argument("--from", dest="file", type=Path, help="measure nothing: tell what an earlier --json told")
     options = parser.parse_args()
     wanted = options.only.split(",")
@@ -236,7 +238,9 @@ def main() -> None:
         result: dict[str, Any] = json.loads(options.file.read_text())
     else:
         chosen = [system for system in SYSTEMS if system.name in wanted]
-        result = run(chosen, options.rounds, options.seconds, options.every, options.settle)
+        with tempfile.TemporaryDirectory(prefix="elastic-goodput-") as temporary:
+            base = options.folder or Path(temporary)
+            result = run(chosen, options.rounds, options.seconds, options.every, options.settle, base)
     tell(result, as_json=options.json, table=table(result))
     if options.write:
         goodput_plot.draw(result)
