@@ -52,11 +52,11 @@ class Other:
     def workers(self) -> list[psutil.Process]:
         return [p for p in descendants(self.process.pid) if _runs(p, self.worker)]
 
-    def wait_steps(self, count: int) -> None:
+    def wait_steps(self, count: int, within_s: float = START_S) -> None:
         """Return once that many steps are done, over all workers."""
-        if not self.until(lambda: len(self.rows()) > count, START_S):
+        if not self.until(lambda: len(self.rows()) > count, within_s):
             log = (self.folder / "log").read_text(errors="replace")[-3000:]
-            raise SystemExit(f"{self.worker}: {len(self.rows())} steps in {START_S:.0f} s, expected {count}:\n{log}")
+            raise SystemExit(f"{self.worker}: {len(self.rows())} steps in {within_s:.0f} s, expected {count}:\n{log}")
 
     def until(self, what: Callable[[], bool], within_s: float) -> bool:
         """Wait for a condition; tell whether it came."""

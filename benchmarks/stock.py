@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import others
@@ -11,12 +12,25 @@ KILLED_S = 30.0
 FROZEN_S = 45.0  # more than the 30 s after which Gloo gives a silent peer up
 
 
-def start(folder: Path, hosts: str, *, elastic: bool = True, model: str = "cnn") -> others.Other:
-    """Start stock Horovod on `host:slots`, with one of `benchmarks.models`."""
+def start(
+    folder: Path, hosts: str, *, elastic: bool = True, model: str = "cnn", options: Sequence[str] = ()
+) -> others.Other:
+    """Start stock Horovod.
+
+    Args:
+        folder: for its files.
+        hosts: `host:slots` lines; this machine may play several.
+        elastic: or static.
+        model: of `benchmarks.models`.
+        options: more of `horovodrun`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     hosts_file = folder / "hosts"
     hosts_file.write_text(f"{hosts}\n")
-    line = [str(jobs.BIN / "horovodrun"), "-np", hosts.rpartition(":")[2], "--network-interfaces", "lo"]
+    discovery = folder / "discovery.yaml"
+    discovery.write_text(f"sources: [{{file: {hosts_file}}}]\nnames: given\n")
+    slots = sum(int(line.rpartition(":")[2]) for line in hosts.splitlines())
+    line = [str(jobs.BIN / "horovodrun"), "-np", str(slots), "--network-interfaces", "lo", *options]
     script = str(jobs.ROOT / "discovery" / "discover_hosts.sh")
     line += ["--min-np", "1", "--max-np", "4", "--host-discovery-script", script] if elastic else ["-H", hosts]
     line += [
@@ -27,7 +41,7 @@ def start(folder: Path, hosts: str, *, elastic: bool = True, model: str = "cnn")
         model,
         *(["elastic"] if elastic else []),
     ]
-    env = {"ELASTIC_HOSTS_FILE": str(hosts_file), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    env = {"ELASTIC_DISCOVERY": str(discovery), "TF_CPP_MIN_LOG_LEVEL": "3"}
     if not elastic:
         env["HOROVOD_GLOO_TIMEOUT_SECONDS"] = "3600"  # it is stopped while its rival trains
     return others.start(folder, "benchmarks.stock_worker", line, env)

@@ -19,7 +19,7 @@ when it is ready: its round may have been given up while it came up.
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from elastic.agent.ahead import Ahead, GoalReached
@@ -101,7 +101,7 @@ class Agent:
         meeting: Meeting | None,
         rendezvous: Rendezvous | None,
         ahead: Ahead | None,
-        spawn: Callable[[dict[str, str]], WorkerProcess],
+        spawn: Callable[[Mapping[str, str]], WorkerProcess],
         summarise: Callable[[], None],
         preemption: Preemption | None = None,
         announcements: Announcements | None = None,
@@ -315,7 +315,7 @@ class Agent:
 
             silent_s = self._settings.limits.heartbeat_s
             self._keeper = Keeper(
-                self._loop, self._meeting, lock, self._events, prepare, self._a.env, size, log, silent_s
+                self._loop, self._meeting, lock, self._events, prepare, self._a.env, size, log, silent_s, self._spawn
             )
             self._keeper.open()
         if self._worker is not None and self._worker.pulse.read().step > 0:

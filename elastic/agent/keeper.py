@@ -19,7 +19,7 @@ from typing import Any
 from elastic.agent.loop import Loop
 from elastic.agent.meeting import Meeting, is_ours
 from elastic.agent.pool import Pool, Warm, refill
-from elastic.agent.process import WorkerProcess, fds_of, spawn
+from elastic.agent.process import WorkerProcess, fds_of
 from elastic.channel import Prepare, Ready
 from elastic.events import Sink, StandbyLost, StandbyReady
 
@@ -38,7 +38,8 @@ class Standby:
 class Keeper:
     """Keeps the pool while it holds the lock of the meeting place.
 
-    A standby that has shown no life for `silent_s` is thrown away: it could not take a slot.
+    A standby that has shown no life for `silent_s` is thrown away: it could not take a slot. `spawn`
+    starts a worker process with an environment.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Keeper:
         size: int,
         log: Path,
         silent_s: float,
+        spawn: Callable[[Mapping[str, str]], WorkerProcess],
     ) -> None:
         self._loop = loop
         self._meeting = meeting
@@ -62,6 +64,7 @@ class Keeper:
         self._size = size
         self._log = log
         self._silent_s = silent_s
+        self._spawn = spawn
         self._standbys: list[Standby] = []
         self._handed: dict[int, tuple[WorkerProcess, socket.socket]] = {}
         self._training_since: float | None = None
@@ -134,7 +137,7 @@ class Keeper:
         os.close(self._lock)
 
     def _warm(self) -> None:
-        standby = Standby(spawn(self._env))
+        standby = Standby(self._spawn(self._env))
         worker = standby.worker
         worker.send(self._prepare)
         self._standbys.append(standby)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from elastic.channel import Channel, Message, Pulse
 
+WORKER = "elastic.worker.main"
+
 
 @dataclass
 class WorkerProcess:
@@ -75,14 +77,18 @@ class WorkerProcess:
             return False
 
 
-def spawn(env: Mapping[str, str]) -> WorkerProcess:
+def spawn(env: Mapping[str, str], module: str = WORKER) -> WorkerProcess:
     """Start a worker process that waits to be told what to prepare.
 
     It leads a process group of its own in this session and dies with this process.
+
+    Args:
+        env: its environment.
+        module: what it runs; it is told its channel, its pulse and this process's id.
     """
     channel, theirs = Channel.pair()
     pulse = Pulse.create()
-    command = [sys.executable, "-m", "elastic.worker.main", str(theirs.fileno()), str(pulse.fd), str(os.getpid())]
+    command = [sys.executable, "-m", module, str(theirs.fileno()), str(pulse.fd), str(os.getpid())]
     process = subprocess.Popen(
         command,
         env=dict(env),

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from elastic.agent.claim import Claimed, claim
 from elastic.agent.loop import Loop
 from elastic.agent.meeting import Meeting, meeting_of
 from elastic.agent.preemption import preemption_of
-from elastic.agent.process import spawn
+from elastic.agent.process import WORKER, spawn
 from elastic.agent.rendezvous import Rendezvous
 from elastic.agent.settings import Settings
 from elastic.agent.slot import Assignment, Slot, read_slot, without_launcher
@@ -38,7 +39,7 @@ def start_from_pool() -> int | None:
     return _look_after(Path(given["job"]), given["config"], RunDir(Path(given["run_dir"])), slot, meeting, found)
 
 
-def start(job: Path, name: str, config: dict[str, Any], dump: str, run_dir: Path | None) -> int:
+def start(job: Path, name: str, config: dict[str, Any], dump: str, run_dir: Path | None, worker: str = WORKER) -> int:
     """Look after the slot of this process's environment; return the exit code.
 
     Args:
@@ -48,6 +49,7 @@ def start(job: Path, name: str, config: dict[str, Any], dump: str, run_dir: Path
         dump: the same as YAML, kept in the run directory.
         run_dir: by default one named after the job and the launcher's rendezvous port, the same
             for all agents of a job.
+        worker: the module that worker processes run.
     """
     slot = read_slot(os.environ)
     if run_dir is None:
@@ -60,11 +62,17 @@ def start(job: Path, name: str, config: dict[str, Any], dump: str, run_dir: Path
     if not directory.config.exists():
         directory.config.write_text(dump, encoding="utf-8")
     meeting = _meeting(slot)
-    return _look_after(job.resolve(), config, directory, slot, meeting, None)
+    return _look_after(job.resolve(), config, directory, slot, meeting, None, worker)
 
 
 def _look_after(
-    job: Path, config: dict[str, Any], run_dir: RunDir, slot: Slot, meeting: Meeting | None, found: Claimed | None
+    job: Path,
+    config: dict[str, Any],
+    run_dir: RunDir,
+    slot: Slot,
+    meeting: Meeting | None,
+    found: Claimed | None,
+    worker: str = WORKER,
 ) -> int:
     settings = Settings.read(config)
     slot.env.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", str(settings.gloo_timeout_s))
@@ -91,7 +99,7 @@ def _look_after(
         meeting,
         rendezvous,
         ahead,
-        spawn,
+        partial(spawn, module=worker),
         _summary_of(run_dir),
         preemption,
         announcements,

@@ -1,12 +1,16 @@
 """Requests to the launcher's rendezvous: a store that is emptied for each round, and a question that waits."""
 
+import select
 import socket
+import struct
 import time
 
 POLL_S = 0.01
 TRY_S = 0.1
 CONNECT_S = 3.0
 ANSWER_S = 3.0
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER: what closing does
+_UNACKED = struct.Struct("24xI")  # of TCP_INFO
 
 
 class Upstream:
@@ -21,9 +25,8 @@ class Upstream:
 
     def pass_on(self, request: bytes, within_s: float | None = None) -> bytes:
         """Return the raw response to a raw request, which may take for ever, or `within_s` between two packets."""
-        with self._connect() as upstream:
+        with self._deliver(request) as upstream:
             upstream.settimeout(within_s)
-            upstream.sendall(request)
             parts = []
             while data := upstream.recv(1 << 16):
                 parts.append(data)
@@ -43,6 +46,26 @@ class Upstream:
         response = self.pass_on(request("GET", path), ANSWER_S)
         return body_of(response) if status_is(response, 200) else None
 
+    def _deliver(self, request: bytes) -> socket.socket:
+        """Return a connection over which the launcher's host has got a request.
+
+        A connection looks open from here also when the launcher's queue had no room for it in the end. Its host then
+        keeps silent about what is sent, and the kernel tries again seconds later.
+        """
+        deadline = time.monotonic() + CONNECT_S
+        while True:
+            upstream = self._connect()
+            try:
+                upstream.settimeout(ANSWER_S)
+                upstream.sendall(request)
+                if select.select([upstream], [], [], TRY_S)[0] or not unacked(upstream) or time.monotonic() > deadline:
+                    return upstream
+                upstream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)  # so that nobody gets it later
+            except OSError:
+                upstream.close()
+                raise
+            upstream.close()
+
     def _connect(self) -> socket.socket:
         """Reach the launcher. Its server queues five connections; the kernel would try a sixth again after 1 s."""
         deadline = time.monotonic() + CONNECT_S
@@ -53,6 +76,12 @@ class Upstream:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(POLL_S)
+
+
+def unacked(connection: socket.socket) -> int:
+    """Return how many packets the other side's kernel has not acknowledged."""
+    found = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _UNACKED.size)
+    return int(_UNACKED.unpack(found)[0])
 
 
 def request(method: str, path: str, body: bytes = b"") -> bytes:

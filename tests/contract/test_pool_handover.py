@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 import pytest
 
 from elastic.agent import claim as claim_module
-from elastic.agent import keeper as keeper_module
 from elastic.agent.claim import UNKNOWN_EXIT, Claimed, claim
 from elastic.agent.keeper import Keeper
 from elastic.agent.loop import Loop
@@ -91,7 +90,8 @@ class Host:
         assert lock is not None
         prepare = Prepare("/jobs/mnist.yaml", self.config, "/runs/1", standby=True, level="step")
         log = self.folder / "standby.log"
-        self.keeper = Keeper(self.loop, self.meeting, lock, self, prepare, dict(os.environ), 1, log, SILENT_S)
+        env = dict(os.environ)
+        self.keeper = Keeper(self.loop, self.meeting, lock, self, prepare, env, 1, log, SILENT_S, self.spawn)
         self.keeper.open()
         self.keeper.training()
         self.now += SETTLE_S
@@ -153,7 +153,6 @@ def host(meeting: Meeting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     monkeypatch.setattr(sys, "executable", str(worker))
     monkeypatch.setattr(claim_module, "CLAIM_TIMEOUT_S", DEADLINE_S)  # this machine may be busy
     host = Host(meeting, tmp_path, {"dies": False, "sources": {}})
-    monkeypatch.setattr(keeper_module, "spawn", host.spawn)
     yield host
     host.close()
 

@@ -455,7 +455,6 @@ class World:
         self._path = path
         self._roles: list[Role] = [trains]
         monkeypatch.setattr("elastic.channel.time", self.clock)
-        monkeypatch.setattr("elastic.agent.keeper.spawn", self.spawn)
         monkeypatch.setattr("os.getppid", lambda: self.parent)
 
     @property

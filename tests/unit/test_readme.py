@@ -13,13 +13,12 @@ import yaml
 from pydantic import BaseModel
 
 from elastic.chaos.kinds import Kind
+from elastic.chaos.plan import load_plan
 from elastic.config import Budget, Config, Data
 from elastic.errors import ExitCode
 from elastic.jobfile import load
+from tests.readme import FENCE, README, ROOT, blocks, marks, sections
 
-ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ROW = re.compile(r"^\| `([a-z_.]+)` \| (.+?) \| .+ \|$", re.MULTILINE)
 
 
@@ -71,6 +70,73 @@ def test_shell_snippets_parse_and_name_files_that_exist(shell: str) -> None:
     subprocess.run([bash, "-n"], input=shell, text=True, check=True)
     named = re.findall(r"\b(?:configs|discovery|packages|\.ci)/[\w./]+|\brequirements\.txt", shell)
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_every_block_is_a_command_a_file_or_what_is_shown() -> None:
+    assert {language for language, _ in FENCE.findall(README)} == {"sh", "python", "yaml", "text"}
+    assert {len(m.reason.split()) >= 2 for _, text in sections() for m in marks(text)} == {True}
+
+
+def test_every_mark_stands_beside_a_command_that_it_fits() -> None:
+    used = {(c.section, c.mark) for block in blocks() for c in block.commands if c.mark is not None}
+    written = {(section, mark) for section, text in sections() for mark in marks(text)}
+    assert written == used
+
+
+def test_a_mark_holds_for_its_section_and_a_block_alone() -> None:
+    page = """## One
+<!-- not run: a cluster is needed -->
+
+```sh
+a
+```
+
+```sh
+b x  # c
+```
+
+## Two
+<!-- not run (x): takes an hour -->
+
+```sh
+b x
+b y
+```
+Then `uv run x`, `uv run z`, or `uv run --no-sync`.
+"""
+    found = [(c.line, c.mark.reason if c.mark else "") for block in blocks(page) for c in block.commands]
+    assert found == [
+        ("a", "a cluster is needed"),
+        ("b x  # c", ""),
+        ("b x", "takes an hour"),
+        ("b y", ""),
+        ("uv run x", "takes an hour"),
+        ("uv run z", ""),
+    ]
+    assert [block.script for block in blocks(page)] == ["", "b x  # c", "b y", "", "uv run z"]
+
+
+@pytest.mark.parametrize("line", sorted(set(re.findall(r"python -m (benchmarks\.\w+[^`\n]*)", README))))
+def test_benchmarks_that_are_named_exist_with_their_options(line: str) -> None:
+    module, *words = line.partition("#")[0].split()
+    source = (ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
+    assert [w for w in words if w.startswith("--") and f'"{w}"' not in source] == []
+
+
+def test_the_plan_of_faults_that_is_shown_is_one(tmp_path: Path) -> None:
+    (shown,) = [text for language, text in FENCE.findall(README) if language == "text" and text.startswith("job: ")]
+    (tmp_path / "plan.yaml").write_text(shown)
+    assert len(load_plan(tmp_path / "plan.yaml").faults) == 4
+
+
+def test_the_augmentation_that_is_shown_is_one_of_tensorflow() -> None:
+    import tensorflow as tf
+
+    (shown,) = [text for language, text in FENCE.findall(README) if text.startswith("def flip")]
+    names: dict[str, Any] = {"tf": tf}
+    exec(shown, names)
+    x, y = names["flip"]((1, 2), tf.reshape(tf.range(4), (1, 4, 1)), 7)
+    assert (sorted(x.numpy().ravel()), y) == ([0, 1, 2, 3], 7)
 
 
 @pytest.mark.parametrize("name", re.findall(r"\]\(([^)#:]+)\)", README))
