@@ -6,10 +6,12 @@ import struct
 import time
 
 POLL_S = 0.01
-TRY_S = 0.1
+TRY_S = 0.1  # at first; a launcher that is far away is given longer
 CONNECT_S = 3.0
 ANSWER_S = 3.0
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: what closing does
+_PATIENCE = 3  # times what a connection took
+_CROWDED = 3  # tries
 _UNACKED = struct.Struct("24xI")  # of TCP_INFO
 
 
@@ -22,6 +24,7 @@ class Upstream:
 
     def __init__(self, address: str, port: int) -> None:
         self._at = (address, port)
+        self._try_s = TRY_S
 
     def pass_on(self, request: bytes, within_s: float | None = None) -> bytes:
         """Return the raw response to a raw request, which may take for ever, or `within_s` between two packets."""
@@ -58,7 +61,8 @@ class Upstream:
             try:
                 upstream.settimeout(ANSWER_S)
                 upstream.sendall(request)
-                if select.select([upstream], [], [], TRY_S)[0] or not unacked(upstream) or time.monotonic() > deadline:
+                heard = select.select([upstream], [], [], self._try_s)[0]
+                if heard or not unacked(upstream) or time.monotonic() > deadline:
                     return upstream
                 upstream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)  # so that nobody gets it later
             except OSError:
@@ -69,13 +73,21 @@ class Upstream:
     def _connect(self) -> socket.socket:
         """Reach the launcher. Its server queues five connections; the kernel would try a sixth again after 1 s."""
         deadline = time.monotonic() + CONNECT_S
+        try_s, tries = self._try_s, 0
         while True:
+            tries += 1
+            began_at = time.monotonic()
             try:
-                return socket.create_connection(self._at, timeout=TRY_S)
-            except OSError:
+                upstream = socket.create_connection(self._at, timeout=try_s)
+            except OSError as error:
                 if time.monotonic() > deadline:
                     raise
+                if isinstance(error, TimeoutError) and tries >= _CROWDED:
+                    try_s *= 2  # it is no crowd, it is far away
                 time.sleep(POLL_S)
+            else:
+                self._try_s = max(TRY_S, _PATIENCE * (time.monotonic() - began_at))
+                return upstream
 
 
 def unacked(connection: socket.socket) -> int:

@@ -94,3 +94,19 @@ def test_what_a_kernel_has_taken_is_acknowledged_before_anybody_reads_it() -> No
         deadline = time.monotonic() + DEADLINE_S
         while unacked(client):
             assert time.monotonic() < deadline
+
+
+def test_a_launcher_that_is_far_away_is_reached(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection takes the time of a packet there and back; the network of this test can be no slower than that."""
+    tried: list[float] = []
+    create = socket.create_connection
+
+    def far(address: tuple[str, int], timeout: float) -> socket.socket:
+        tried.append(timeout)
+        if timeout < 0.5:
+            raise TimeoutError
+        return create(address, timeout=timeout)
+
+    monkeypatch.setattr(upstream_module.socket, "create_connection", far)
+    assert launcher.upstream.pass_on(PUT) == ANSWER
+    assert tried == pytest.approx([TRY_S, TRY_S, TRY_S, 2 * TRY_S, 4 * TRY_S, 8 * TRY_S])
