@@ -248,9 +248,11 @@ class Executor(ElasticRayExecutor):  # type: ignore[misc]
             server.cache.setdefault("elastic", {}).setdefault("mark", b"abandoned")
 
     def printed(self, slot: Assigned, line: str, stream: str) -> None:
-        """Print a line as `horovodrun` does."""
+        """Print a line as `horovodrun` does, with the rank that the slot has by now, and where that is."""
+        now = self.driver.get_slot_info(slot.hostname, slot.local_rank).rank
+        rank = now if now >= 0 else slot.rank  # one that is no part of the world any more
         with self._lock:
-            print(f"[{slot.rank}]<{stream}>:{line}", flush=True)
+            print(f"[{rank} {slot.hostname}[{slot.local_rank}]]<{stream}>:{line}", flush=True)
 
     def facts(self, lines: Sequence[str]) -> None:
         """Take over facts of a host that does not share the run directory."""
