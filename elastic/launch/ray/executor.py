@@ -153,9 +153,9 @@ class Executor(ElasticRayExecutor):  # type: ignore[misc]
             self.driver.finish()
             self.driver.stop()
             self.rendezvous._httpd.server_close()
-        self._watch.stop()
         self._links.close()
         self._mark.unlink(missing_ok=True)
+        self._watch.stop()  # last: it asks Ray, which does not answer for a minute when the head is gone
 
     # What slots need (`slots.Cluster`).
 
