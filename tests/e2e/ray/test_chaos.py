@@ -42,15 +42,15 @@ def test_a_node_that_comes_and_goes_every_few_seconds_loses_no_step(run: Run, no
     nodes.add()
     job = run(MNIST_RAY, *LONG, "workers.start=1")
     job.wait_stepping(generation=1, workers=1)
-    for _ in range(4):
+    for _ in range(3):
         node = nodes.add()
         time.sleep(5.0)
         nodes.kill(node)
         time.sleep(5.0)
     reached = max(int(r.get("step", 0)) for r in job.poll())
     job.wait_step(reached + 50)
-    nodes.add()
     generation = job.generation()
+    nodes.add()
     job.wait(lambda r: r.event == "WorldFormed" and r.generation > generation and r.get("size") == 2)
     stop(job)
     assert summary(job)["lost_steps"] == 0
