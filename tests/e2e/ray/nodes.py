@@ -72,12 +72,13 @@ class Nodes:
         self._nodes.remove(node)
 
     def _kill_processes(self, node: RayNode) -> None:
-        for part in node.handle.all_processes.values():
-            process = psutil.Process(part[0].process.pid)
-            process.suspend()  # so that it starts nobody else meanwhile
-            for each in [*process.children(recursive=True), process]:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    each.send_signal(signal.SIGKILL)
+        for part in [each for parts in node.handle.all_processes.values() for each in parts]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process = psutil.Process(part.process.pid)
+                process.suspend()  # so that it starts nobody else meanwhile
+                for each in [*process.children(recursive=True), process]:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        each.send_signal(signal.SIGKILL)
 
     def kill_head(self) -> None:
         """Kill the head and all that runs there, as a machine that is reset does; the other nodes are left alone."""
