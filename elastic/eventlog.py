@@ -116,6 +116,12 @@ class EventLog:
         else:
             self._lost = 0
 
+    def close(self) -> None:
+        """Let go of the file; a further fact opens it again."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
     def _line(self, event: Event) -> str:
         head = {
             "schema": SCHEMA,

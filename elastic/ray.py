@@ -36,9 +36,10 @@ def run(
 ) -> Any:
     """Run a function that calls `elastic.fit` in every worker of a job on Ray; return what it returned on rank 0.
 
-    Started like `elastic run`: on the cluster that `RAY_ADDRESS` or `options["ray"]` names, or on one of
-    its own; workers come and go, and the launcher starts again from the newest checkpoint. As in a
-    script, what comes before `elastic.fit` runs in every worker and standby, what comes after it on rank 0.
+    Started like `elastic run`: on the cluster that `options["ray"]` names, else the one that this process is
+    connected to (or an actor of), else the one that RAY_ADDRESS names, else on one of its own. Workers come
+    and go, and the launcher starts again from the newest checkpoint. As in a script, what comes before
+    `elastic.fit` runs in every worker and standby, what comes after it on rank 0.
 
     Args:
         function: anything that pickles by value (cloudpickle), or by a module that the workers find.

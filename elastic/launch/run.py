@@ -119,6 +119,7 @@ class Supervisor:
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
+            self._events.close()
             self._screen.summary(self._summary())
 
     def _summary(self) -> summaries.Summary:

@@ -14,7 +14,7 @@ from elastic.rundir import RunDir
 from elastic.views.summary import Summary
 from elastic.views.words import words, workers
 
-_PRINTED = re.compile(r"\[(?P<slot>\d+)\]<stdout>:(?P<text>.*)")
+_PRINTED = re.compile(r"\[(?P<rank>\d+)(?: \S+)?\]<stdout>:(?P<text>.*)")  # Horovod's, or with a place
 
 
 class Screen:
@@ -70,7 +70,7 @@ class Screen:
         Every worker runs the code that comes before training, rank 0 alone what comes after it.
         """
         found = _PRINTED.match(line)
-        if found and (found["slot"] == "0" or self._finished):
+        if found and (found["rank"] == "0" or self._finished):
             self.line(found["text"])
 
     def _progress(self, record: Record) -> None:

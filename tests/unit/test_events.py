@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -57,6 +58,18 @@ def test_two_logs_append_to_one_file(tmp_path: Path) -> None:
     for log, step in ((first, 1), (second, 2), (first, 3)):
         log.emit(Committed(epoch=0, step=step))
     assert [(r.host, r.get("step")) for r in read(path)] == [("a", 1), ("b", 2), ("a", 3)]
+
+
+def test_a_log_that_was_closed_holds_no_file_and_opens_it_again(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "events.jsonl")
+    held = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    log.emit(JobStopped("once"))
+    log.close()
+    log.close()
+    assert len(os.listdir("/proc/self/fd")) == held  # noqa: PTH208
+    log.emit(JobStopped("twice"))
+    log.close()
+    assert [r.get("reason") for r in read(log.path)] == ["once", "twice"]
 
 
 def test_a_text_with_line_breaks_stays_one_line(tmp_path: Path) -> None:

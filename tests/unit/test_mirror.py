@@ -12,13 +12,28 @@ from elastic.rundir import RunDir
 from elastic.worker import checkpoint
 from elastic.worker.checkpoint import CheckpointStore
 from elastic.worker.mirror import MirroredStore, store_of
+from tests.s3 import s3_server
 from tests.unit.test_checkpoint import newest, snapshot
 
 Open = Callable[[str], MirroredStore]
 
 
-@pytest.fixture(params=["file", "memory"])
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    """A bucket, and a server that has it."""
+    with s3_server() as env, pytest.MonkeyPatch.context() as patch:
+        for name, value in env.items():
+            patch.setenv(name, value)
+        fsspec.filesystem("s3").mkdir("bucket")
+        yield "s3://bucket"
+
+
+@pytest.fixture(params=["file", "memory", "s3"])
 def uri(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A folder that does not exist yet."""
+    if request.param == "s3":
+        yield f"{request.getfixturevalue('s3')}/{tmp_path.name}"
+        return
     yield f"file://{tmp_path}/there" if request.param == "file" else "memory://there"
     memory = fsspec.filesystem("memory")
     memory.store.clear()

@@ -15,5 +15,7 @@ def command(job: Path, run_dir: Path, sets: Sequence[str], extra: Path | None) -
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of the launcher."""
-    return os.environ | {"PYTHONUNBUFFERED": "1"}
+    """Return the environment of the launcher: a cluster that this process is part of, or connected to, is the job's."""
+    ray = sys.modules.get("ray")
+    joined = {"RAY_ADDRESS": ray.get_runtime_context().gcs_address} if ray is not None and ray.is_initialized() else {}
+    return os.environ | joined | {"PYTHONUNBUFFERED": "1"}

@@ -20,7 +20,6 @@ from pathlib import Path
 import ray
 from horovod.ray import ElasticRayExecutor
 from horovod.runner.common.util.timeout import TimeoutException
-from horovod.runner.elastic.driver import ElasticDriver
 from horovod.runner.elastic.rendezvous import create_rendezvous_handler
 from horovod.runner.gloo_run import create_slot_env_vars
 from horovod.runner.http.http_server import RendezvousServer
@@ -31,6 +30,7 @@ from elastic.config import Config
 from elastic.errors import ExitCode, JobError
 from elastic.launch.ray import cluster
 from elastic.launch.ray.actor import Slot, Spec
+from elastic.launch.ray.driver import Driver
 from elastic.launch.ray.link import Links, answers
 from elastic.launch.ray.nodes import Plan
 from elastic.launch.ray.policy import visible
@@ -66,7 +66,6 @@ class Executor(ElasticRayExecutor):  # type: ignore[misc]
         files = (job, extra, run_dir.path / "function.pkl")
         self._files = {str(path): path.read_bytes() for path in files if path is not None and path.exists()}
         self._gpus: dict[str, dict[int, tuple[str, ...]]] = {}
-        self._without_room: dict[str, int] = {}
         self._lock = threading.Lock()
         self._known = threading.Condition()
         self._stopped = False
@@ -79,7 +78,7 @@ class Executor(ElasticRayExecutor):  # type: ignore[misc]
         self._links.open()
         self._watch.start()
         self.rendezvous = RendezvousServer(self.settings.verbose)
-        self.driver = ElasticDriver(
+        self.driver = Driver(
             rendezvous=self.rendezvous,
             discovery=self._watch,
             min_num_proc=self.settings.min_num_proc,
@@ -88,7 +87,6 @@ class Executor(ElasticRayExecutor):  # type: ignore[misc]
             cooldown_range=self._config.network.cooldown_s,
             verbose=self.settings.verbose,
         )
-        self._spare_hosts_without_room()
         port = self.rendezvous.start(create_rendezvous_handler(self.driver))
         self.run_env_vars = {
             "HOROVOD_GLOO_RENDEZVOUS_ADDR": self._links.at[0],
@@ -147,32 +145,17 @@ class Executor(ElasticRayExecutor):  # type: ignore[misc]
         """Let all workers finish their step and leave; `run` returns when they have."""
         self._stopped = True
         if self.driver is not None:
-            with self.driver._wait_hosts_cond:
-                self.driver._shutdown.set()
-                self.driver._wait_hosts_cond.notify_all()
+            self.driver.finish()
 
     def close(self) -> None:
         """End everything that `start` has started."""
         if self.driver is not None:
+            self.driver.finish()
             self.driver.stop()
             self.rendezvous._httpd.server_close()
-        self._watch.stop()
         self._links.close()
         self._mark.unlink(missing_ok=True)
-
-    def _spare_hosts_without_room(self) -> None:
-        """Have a slot that another job was faster for leave the world alone, without its host's other slots."""
-        hosts = self.driver._host_manager
-        ban = hosts.blacklist
-
-        def blacklist(host: str) -> None:
-            fits = self._without_room.pop(host, 0)
-            if fits:
-                hosts._current_hosts.host_slots[host] = fits
-            else:
-                ban(host)
-
-        hosts.blacklist = blacklist
+        self._watch.stop()  # last: it asks Ray, which does not answer for a minute when the head is gone
 
     # What slots need (`slots.Cluster`).
 
@@ -236,7 +219,8 @@ class Executor(ElasticRayExecutor):  # type: ignore[misc]
 
     def is_counted(self, host: str, local_rank: int) -> bool:
         """Tell whether the driver holds the slot for ready in a round that is not complete."""
-        return (host, local_rank) in self.driver._worker_registry.get_recorded_slots()
+        counted: bool = self.driver.is_counted(host, local_rank)
+        return counted
 
     def took(self, slot: Assigned) -> None:
         self._watch.take(slot.hostname, 1)
@@ -255,7 +239,7 @@ class Executor(ElasticRayExecutor):  # type: ignore[misc]
     def no_room(self, slot: Assigned) -> None:
         """Count the host's slots without this one and those after it, for a while."""
         self._watch.full(slot.hostname, slot.local_rank)
-        self._without_room[slot.hostname] = slot.local_rank
+        self.driver.no_room(slot.hostname, slot.local_rank)
 
     def mark_round(self) -> None:
         """Leave the mark that agents look for (see `agent.rendezvous`) in place of an agent that is gone."""
@@ -264,9 +248,11 @@ class Executor(ElasticRayExecutor):  # type: ignore[misc]
             server.cache.setdefault("elastic", {}).setdefault("mark", b"abandoned")
 
     def printed(self, slot: Assigned, line: str, stream: str) -> None:
-        """Print a line as `horovodrun` does."""
+        """Print a line as `horovodrun` does, with the rank that the slot has by now, and where that is."""
+        now = self.driver.get_slot_info(slot.hostname, slot.local_rank).rank
+        rank = now if now >= 0 else slot.rank  # one that is no part of the world any more
         with self._lock:
-            print(f"[{slot.rank}]<{stream}>:{line}", flush=True)
+            print(f"[{rank} {slot.hostname}[{slot.local_rank}]]<{stream}>:{line}", flush=True)
 
     def facts(self, lines: Sequence[str]) -> None:
         """Take over facts of a host that does not share the run directory."""

@@ -9,10 +9,12 @@ import signal
 import sys
 import threading
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 import ray
 
+from elastic.config import Config
 from elastic.errors import ConfigError, ExitCode, JobError
 from elastic.jobfile import load
 from elastic.launch.ray import cluster
@@ -34,16 +36,37 @@ def main() -> int:
     told_when_parent_dies(os.getppid())
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s", stream=sys.stderr)
     config = load(options.job, options.sets, options.config)
-    run_dir = RunDir(options.run_dir).create()
+    return drive(config, RunDir(options.run_dir).create(), options.job, options.config, options.sets)
+
+
+def drive(config: Config, run_dir: RunDir, job: Path, extra: Path | None, sets: Sequence[str]) -> int:
+    """Run a job on its cluster to its end; return the exit code, and leave nothing behind, in this process neither.
+
+    In the main thread: SIGTERM and SIGINT drain the job meanwhile.
+
+    Args:
+        config: the job's.
+        run_dir: where facts go.
+        job, extra: the job's file, and the configuration beside a script.
+        sets: the command line's overrides.
+
+    Raises:
+        ConfigError: when there is no cluster.
+        JobError: when there is too little room on it to start.
+    """
     cluster.connect(config, namespace=f"elastic-{uuid.uuid4().hex[:8]}")
-    executor = Executor(config, run_dir, options.job, options.config, options.sets)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: threading.Thread(target=executor.stop).start())
     try:
-        executor.start()
-        return executor.run()
+        executor = Executor(config, run_dir, job, extra, sets)
+        numbers = (signal.SIGTERM, signal.SIGINT)
+        previous = {n: signal.signal(n, lambda *_: threading.Thread(target=executor.stop).start()) for n in numbers}
+        try:
+            executor.start()
+            return executor.run()
+        finally:
+            executor.close()
+            for number, handler in previous.items():
+                signal.signal(number, handler)
     finally:
-        executor.close()
         ray.shutdown()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.job import Job
 from tests.e2e.ray.conftest import LONG, MNIST_RAY
-from tests.e2e.ray.nodes import Nodes
+from tests.e2e.ray.nodes import Nodes, wait_until
 from tests.e2e.ray.test_nodes import summary
 
 Run = Callable[..., Job]
@@ -42,15 +42,15 @@ def test_a_node_that_comes_and_goes_every_few_seconds_loses_no_step(run: Run, no
     nodes.add()
     job = run(MNIST_RAY, *LONG, "workers.start=1")
     job.wait_stepping(generation=1, workers=1)
-    for _ in range(4):
+    for _ in range(3):
         node = nodes.add()
         time.sleep(5.0)
         nodes.kill(node)
         time.sleep(5.0)
     reached = max(int(r.get("step", 0)) for r in job.poll())
     job.wait_step(reached + 50)
-    nodes.add()
     generation = job.generation()
+    nodes.add()
     job.wait(lambda r: r.event == "WorldFormed" and r.generation > generation and r.get("size") == 2)
     stop(job)
     assert summary(job)["lost_steps"] == 0
@@ -68,3 +68,19 @@ def test_two_nodes_that_are_killed_at_once_leave_the_third_training(run: Run, no
     job.wait(lambda r: r.event == "WorldFormed" and r.generation > 2 and r.get("size") == 2)
     stop(job)
     assert summary(job)["lost_steps"] == 0
+
+
+def test_a_node_that_cannot_take_its_slot_leaves_the_others_training_and_is_tried_again(run: Run, nodes: Nodes) -> None:
+    nodes.add()
+    job = run(MNIST_RAY, *LONG, "workers.start=1", "network.start_timeout_s=15")
+    job.wait_stepping(generation=1, workers=1)
+    second = nodes.add()
+    nodes.freeze(second)  # it has room, as Ray tells, and no actor of ours will get there
+    log = job.run_dir.logs / "launcher.log"
+    wait_until(lambda: "not placed within 15 s" in log.read_text())
+    reached = max(int(r.get("step", 0)) for r in job.poll())
+    job.wait_step(reached + 50)
+    nodes.thaw(second)
+    job.wait(lambda r: r.event == "WorldFormed" and r.get("size") == 2)
+    stop(job)
+    assert (summary(job)["lost_steps"], summary(job)["workers_lost"]) == (0, 0)

@@ -34,6 +34,8 @@ def test_two_nodes_of_one_machine_are_two_hosts_and_a_killed_worker_heals_in_pla
     job = run(MNIST_RAY, *LONG)
     job.wait_stepping(generation=1, workers=2)
     job.wait(lambda r: r.event == "StandbyReady", count=2)
+    names = {actor["Name"].rpartition(" #")[0] for actor in nodes.actors()}
+    assert names == {f"mnist/{node.host}[0]" for node in (first, second)}
     job.kill(rank=1)
     job.wait_stepping(generation=2, workers=2)
     job.process.send_signal(signal.SIGTERM)
