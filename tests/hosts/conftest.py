@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.hosts.net import missing
+from elastic.chaos.net.hosts import missing
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from discovery.place import Place
+from elastic.chaos.net.hosts import Net
 from tests.e2e.job import ROOT
-from tests.hosts.net import Net
 
 pytestmark = [pytest.mark.chaos, pytest.mark.usefixtures("buildable")]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from elastic.chaos.net.hosts import Net
 from elastic.rundir import RunDir
 from tests.e2e.conftest import MNIST
 from tests.e2e.job import BIN, ROOT, Job
-from tests.hosts.net import Net
 
 pytestmark = [pytest.mark.chaos, pytest.mark.e2e, pytest.mark.usefixtures("buildable")]
 

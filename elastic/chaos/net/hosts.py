@@ -1,4 +1,4 @@
-"""Several hosts on one machine: a network namespace each, joined by a bridge, with sshd and a name of its own.
+"""Several hosts on one machine: a network namespace each, joined by a wire, with sshd and a name of its own.
 
 Each host has its own hostname (a UTS namespace), its own `/etc/hosts` (`/etc/netns/NAME/hosts`) and its
 own sshd; all share the file system. Needs root, `ip`, `unshare` and Debian's openssh-server.
@@ -11,12 +11,15 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from elastic.chaos.net.wires import Bridge, Switched, Wire, ip
+
 SSHD = "/usr/sbin/sshd"
-SUBNET = "10.77.0"
+SUBNET, SUBNET_6 = "10.77.0", "fd77:"
+DOCKER = "172.17.0.1/16"  # what every host with Docker calls its own
 UP_S = 10.0
 
 
@@ -39,14 +42,20 @@ def missing() -> str:
         subprocess.run(["ip", "netns", "del", probe], check=False)
 
 
+def missing_switch() -> str:
+    """Return what keeps hosts from being joined by the switch here, beyond `missing`; an empty text if nothing does."""
+    return "" if Path("/dev/net/tun").exists() else "the kernel has no TAP devices here: /dev/net/tun is missing"
+
+
 @dataclass(frozen=True, slots=True)
 class HostInNet:
     """One host."""
 
     name: str
     space: str
-    link: str  # its end at the bridge
+    interface: str
     address: str
+    mac: str
 
 
 class Net:
@@ -56,15 +65,42 @@ class Net:
         folder: for keys, logs and settings.
         count: how many hosts.
         ssh_alive: seconds between two signs of life of an ssh session, and how many may be missed.
+        switched: joined by the switch in user space, not by a bridge.
+        interfaces: names of their interfaces, by host, where it is not `eth0`.
+        docker: each host has a `docker0` with the same address, which leads nowhere.
+        only_6: hosts have IPv6 addresses and no others.
     """
 
-    def __init__(self, folder: Path, count: int, ssh_alive: tuple[int, int] = (1, 3)) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        count: int,
+        ssh_alive: tuple[int, int] = (1, 3),
+        *,
+        switched: bool = False,
+        interfaces: Mapping[str, str] | None = None,
+        docker: bool = False,
+        only_6: bool = False,
+    ) -> None:
         self.folder = folder
         self._ssh_alive = ssh_alive
+        self._docker = docker
+        self._only_6 = only_6
         self._daemons: list[subprocess.Popen[str]] = []
-        self._bridge = f"elb{os.getpid()}"
-        mine = os.getpid()
-        self.hosts = [HostInNet(f"h{i}", f"el{mine}-{i}", f"el{mine}v{i}", f"{SUBNET}.{10 + i}") for i in range(count)]
+        mark = f"el{os.getpid()}"
+        self.switch = Switched(mark) if switched else None
+        self._wire: Wire = self.switch or Bridge(mark)
+        named = interfaces or {}
+        self.hosts = [
+            HostInNet(
+                name := f"h{i}",
+                f"{mark}-{i}",
+                named.get(name, "eth0"),
+                f"{SUBNET_6}:{10 + i}" if only_6 else f"{SUBNET}.{10 + i}",
+                f"02:00:00:00:00:{i:02x}",
+            )
+            for i in range(count)
+        ]
 
     def __getitem__(self, name: str) -> HostInNet:
         return next(h for h in self.hosts if h.name == name)
@@ -83,16 +119,12 @@ class Net:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         self._write_settings()
-        _ip("link", "add", self._bridge, "type", "bridge")
-        _ip("link", "set", self._bridge, "up")
         names = "".join(f"{h.address} {h.name}\n" for h in self.hosts)
+        self._wire.open([h.name for h in self.hosts])
         for host in self.hosts:
-            _ip("netns", "add", host.space)
-            _ip("link", "add", host.link, "type", "veth", "peer", "name", "eth0", "netns", host.space)
-            _ip("link", "set", host.link, "master", self._bridge, "up")
-            _ip("-n", host.space, "addr", "add", f"{host.address}/24", "dev", "eth0")
-            _ip("-n", host.space, "link", "set", "eth0", "up")
-            _ip("-n", host.space, "link", "set", "lo", "up")
+            ip("netns", "add", host.space)
+            self._wire.plug(host.name, host.space, host.interface)
+            self._configure(host)
             view = Path("/etc/netns") / host.space
             view.mkdir(parents=True, exist_ok=True)
             (view / "hosts").write_text(f"127.0.0.1 localhost\n{more_names}{names}")
@@ -123,12 +155,12 @@ class Net:
         return [int(word) for word in done.stdout.split()]
 
     def cut(self, name: str) -> None:
-        """Take a host's link down: no packet goes either way, and nobody is told."""
-        _ip("link", "set", self[name].link, "down")
+        """Let no packet pass from or to a host, and tell nobody."""
+        self._wire.cut(name)
 
     def mend(self, name: str) -> None:
-        """Bring it up again."""
-        _ip("link", "set", self[name].link, "up")
+        """Let everything pass again."""
+        self._wire.mend(name)
 
     def power_off(self, name: str) -> None:
         """Cut a host off and end all that runs there, so that its peers get no reset."""
@@ -146,12 +178,27 @@ class Net:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                 time.sleep(0.02)
-            for line in (["netns", "del", host.space], ["link", "del", host.link]):
-                subprocess.run(["ip", *line], capture_output=True, check=False)
+            subprocess.run(["ip", "netns", "del", host.space], capture_output=True, check=False)
             shutil.rmtree(Path("/etc/netns") / host.space, ignore_errors=True)
         for daemon in self._daemons:
             daemon.wait(UP_S)
-        subprocess.run(["ip", "link", "del", self._bridge], capture_output=True, check=False)
+        self._wire.close()
+
+    def _configure(self, host: HostInNet) -> None:
+        """Give a host its addresses; over the switch it knows those of others, so that what is lost is only lost."""
+        bits = "64 dev {} nodad" if self._only_6 else "24 dev {}"
+        lines = [
+            f"link set {host.interface} address {host.mac} up",
+            f"addr add {host.address}/{bits.format(host.interface)}",
+            "link set lo up",
+        ]
+        if self.switch is not None:
+            others = (other for other in self.hosts if other is not host)
+            lines += [f"neigh replace {o.address} lladdr {o.mac} dev {host.interface} nud permanent" for o in others]
+        if self._docker:
+            lines += ["link add docker0 type veth peer name container", "link set container up"]
+            lines += [f"addr add {DOCKER} dev docker0", "link set docker0 up"]
+        subprocess.run(["ip", "-n", host.space, "-batch", "-"], input="\n".join(lines), text=True, check=True)
 
     def _greets(self, name: str) -> bool:
         """Tell whether a host's sshd answers, as seen on that host."""
@@ -177,11 +224,6 @@ class Net:
         ssh = self.bin / "ssh"
         ssh.write_text(f'#!/bin/sh\nexec /usr/bin/ssh -F {self.folder}/ssh_config "$@"\n')
         ssh.chmod(0o755)
-
-
-def _ip(*words: str) -> None:
-    done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"ip {' '.join(words)}: {done.stderr}"
 
 
 def hostname_here() -> str:
