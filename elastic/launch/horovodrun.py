@@ -10,6 +10,7 @@ from pathlib import Path
 from elastic.config import Config
 from elastic.errors import ConfigError
 from elastic.launch.discovering import SCRIPT
+from elastic.route import ELSEWHERE, address_towards, interface_of, interfaces
 
 MAIN = Path(__file__).with_name("horovodrun_main.py")
 
@@ -21,8 +22,51 @@ def hosts_of(config: Config) -> tuple[str, ...]:
 
 def is_local(hosts: Sequence[str]) -> bool:
     """Tell whether all hosts are this machine."""
+    return not any(remote(hosts))
+
+
+def remote(hosts: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of those hosts that are not this machine."""
     own = {"localhost", "127.0.0.1", "::1", socket.gethostname()}
-    return all(line.rpartition(":")[0] in own or line in own for line in hosts)
+    names = (line if line in own else line.rpartition(":")[0] or line for line in hosts)
+    return tuple(name for name in names if name not in own)
+
+
+def leading_to(hosts: Sequence[str]) -> str | None:
+    """Return the interface on which these hosts can reach this one; None if the routes do not tell.
+
+    The launcher's address is that of the interface. Workers find their own by their way to the
+    launcher, as interfaces may have other names on their hosts.
+
+    Args:
+        hosts: the `host:slots` lines that the job begins with; none: the way to anywhere counts.
+
+    Raises:
+        ConfigError: when a host can only be reached by IPv6.
+    """
+    if hosts and is_local(hosts):
+        return "lo"
+    here = interfaces()
+    for name in (*remote(hosts), ELSEWHERE):
+        try:
+            address = address_towards(name)
+        except OSError:
+            if _has_only_6(name):
+                raise ConfigError(
+                    f"{name} has no IPv4 address, and Horovod's launcher and rendezvous speak nothing else; "
+                    "give each host one, in DNS or in /etc/hosts"
+                ) from None
+            continue  # a name that only ssh knows
+        if address is not None and not address.startswith("127."):
+            return interface_of(address, here)
+    return None
+
+
+def _has_only_6(name: str) -> bool:
+    try:
+        return bool(socket.getaddrinfo(name, None, socket.AF_INET6, socket.SOCK_STREAM))
+    except OSError:
+        return False
 
 
 def command(
@@ -35,7 +79,7 @@ def command(
         hosts: the `host:slots` lines that it begins with.
 
     Raises:
-        ConfigError: when horovodrun is not installed beside this Python.
+        ConfigError: when horovodrun is not installed beside this Python, or hosts cannot be reached by IPv4.
     """
     if importlib.util.find_spec("horovod") is None:
         raise ConfigError("horovodrun is not installed beside this Python; `elastic doctor` says more")
@@ -53,9 +97,8 @@ def command(
     line += ["--host-discovery-script", str(SCRIPT)]
     line += ["--elastic-timeout", str(network.start_timeout_s)]
     line += ["--blacklist-cooldown-range", *(str(s) for s in network.cooldown_s)]
-    interfaces = network.interfaces or ("lo" if hosts and is_local(hosts) else None)
-    if interfaces:
-        line += ["--network-interfaces", interfaces]
+    if chosen := network.interfaces or leading_to(hosts):
+        line += ["--network-interfaces", chosen]
     line += [sys.executable, "-m", "elastic", "worker", str(job.resolve()), "--run-dir", str(run_dir)]
     for pair in sets:
         line += ["--set", pair]

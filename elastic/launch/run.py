@@ -56,10 +56,23 @@ def run_job(job: Path, config: Config, run_dir: Path | None, sets: Sequence[str]
             line = ray.command(job, directory.path, sets, extra)
             return Supervisor(config, directory, screen).run(line, ray.environment())
         with Discovering(config, directory, horovodrun.hosts_of(config)) as discovering:
-            line = horovodrun.command(config, job, directory.path, sets, extra, discovering.first())
+            hosts = discovering.first()
+            _refuse_a_name_that_nobody_reaches(hosts)
+            line = horovodrun.command(config, job, directory.path, sets, extra, hosts)
             return Supervisor(config, directory, screen).run(line, horovodrun.environment(discovering.env))
     finally:
         close()
+
+
+def _refuse_a_name_that_nobody_reaches(hosts: Sequence[str]) -> None:
+    """See that workers on other hosts can reach those on this one; discovery sees to the other hosts.
+
+    Raises:
+        ConfigError: with what to change.
+    """
+    others = horovodrun.remote(hosts)
+    if others and len(others) < len(hosts) and (found := doctor.own_name()).level is not doctor.Level.OK:
+        raise ConfigError(f"{found.found}; {found.advice}")
 
 
 def _serve_metrics(config: Config, directory: RunDir, screen: Screen) -> Callable[[], None]:
