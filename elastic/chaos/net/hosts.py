@@ -132,22 +132,35 @@ class Net:
             if host.name not in without_sshd:
                 self.start_sshd(host.name)
 
-    def start_sshd(self, name: str) -> None:
-        """Let a host take ssh sessions."""
+    def start_sshd(self, name: str, env: Mapping[str, str] | None = None, mounts: Sequence[str] = ()) -> None:
+        """Let a host take ssh sessions.
+
+        Args:
+            env: set in each session.
+            mounts: folders in which sessions find a small file system of the host's own, which is full.
+        """
         log = (self.folder / f"sshd-{name}.log").open("ab")
+        settings = " ".join(f"{key}={value}" for key, value in (env or {}).items())
+        first = "; ".join(f"mount -t tmpfs -o size=64k full {m} && head -c 1m /dev/zero >{m}/full" for m in mounts)
         with log:
             line = [SSHD, "-D", "-e", "-f", str(self.folder / "sshd_config")]
-            self._daemons.append(self.run(name, line, stdout=log, stderr=log))
+            line += ["-o", f"SetEnv={settings}"] if settings else []
+            self._daemons.append(self.run(name, line, first, stdout=log, stderr=log))
         ends = time.monotonic() + UP_S
         while not self._greets(name):
             assert time.monotonic() < ends, f"the sshd of {name} does not answer"
             time.sleep(0.02)
 
-    def run(self, name: str, line: Sequence[str], **options: object) -> "subprocess.Popen[str]":
-        """Start a process on a host."""
-        script = 'hostname "$0"; exec "$@"'
+    def run(self, name: str, line: Sequence[str], first: str = "", **options: object) -> "subprocess.Popen[str]":
+        """Start a process on a host, in a view of the file system of its own; `first` is a script to begin with."""
+        script = f'hostname "$0"; {first}\nexec "$@"'
         enter = ["ip", "netns", "exec", self[name].space, "unshare", "--uts", "sh", "-c", script, name]
         return subprocess.Popen([*enter, *line], text=True, start_new_session=True, **options)  # type: ignore[call-overload, no-any-return]
+
+    def call_itself(self, name: str, address: str) -> None:
+        """Let a host's own name be another address for itself, as Debian's installer does."""
+        others = "".join(f"{h.address} {h.name}\n" for h in self.hosts if h.name != name)
+        (Path("/etc/netns") / self[name].space / "hosts").write_text(f"127.0.0.1 localhost\n{address} {name}\n{others}")
 
     def pids(self, name: str) -> list[int]:
         """Return all processes of a host."""
