@@ -18,6 +18,7 @@ from elastic.agent.process import spawn
 from elastic.agent.rendezvous import Rendezvous
 from elastic.agent.settings import Settings
 from elastic.agent.slot import Assignment, Slot, interface_for, read_slot, without_launcher
+from elastic.agent.word import leave_word
 from elastic.errors import HostError
 from elastic.events import last_generation
 from elastic.rundir import RunDir
@@ -59,6 +60,7 @@ def start(job: Path, name: str, config: dict[str, Any], dump: str, run_dir: Path
         return 0
     if not directory.config.exists():
         directory.config.write_text(dump, encoding="utf-8")
+    leave_word(directory, slot, job.resolve())
     meeting = _meeting(slot)
     return _look_after(job.resolve(), config, directory, slot, meeting, None)
 

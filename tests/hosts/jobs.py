@@ -43,16 +43,21 @@ class OnHosts:
         sets: Sequence[str] = (),
         launcher: str = "horovodrun",
         gate: str = "{period_s: 0.5, timeout_s: 15.0}",
+        discovery: str = "",
         env: Mapping[str, str] | None = None,
     ) -> "OnHosts":
-        """Start it on these hosts; `job` is one of steps of 20 ms and a small model by default."""
+        """Start it on these hosts; `job` is one of steps of 20 ms and a small model by default.
+
+        Args:
+            gate, discovery: what discovery is told of its gate and else, as YAML.
+        """
         directory = RunDir(folder / "run")
         hosts_file = folder / "hosts"
         hosts_file.write_text("".join(f"{name}:1\n" for name in names))
         (folder / "paced.py").write_text((ROOT / "tests" / "e2e" / "paced.py").read_text())
         (folder / "paced.yaml").write_text(PACED)
         (folder / "runtime").mkdir()
-        told = f"sources: [{{file: {hosts_file}}}]\ngate: {gate}\n"
+        told = f"sources: [{{file: {hosts_file}}}]\ngate: {gate}\n{discovery}"
         (folder / "discovery.yaml").write_text(told)
         config = directory.discovery if launcher == "elastic" else folder / "discovery.yaml"
         environment = os.environ | {
