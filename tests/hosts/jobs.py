@@ -12,10 +12,11 @@ from pathlib import Path
 
 from discovery.place import Place
 from elastic.chaos.net.hosts import Net
+from elastic.chaos.scene import scene_of
 from elastic.events import Record
 from elastic.rundir import RunDir
 from elastic.views.worlds import at_once
-from tests.e2e.job import BIN, ROOT, Job
+from tests.e2e.job import BIN, PATIENCE_S, ROOT, Job
 
 GLOO_S = 3
 COOLDOWN_S = (5, 10)
@@ -102,6 +103,13 @@ class OnHosts:
         last = self.job.wait(lambda r: r.event == "FirstStepDone" and r.generation == generation, count=size)
         self.job.wait(lambda r: r.generation >= generation and int(r.get("step", 0)) >= int(last.get("step")) + 10)
         return last.time
+
+    def wait_whole(self, size: int) -> None:
+        """Return once the newest world is of that size and all its members train in it."""
+        ends = time.monotonic() + PATIENCE_S
+        while not ((world := scene_of(self.job.poll()).world).whole and world.size == size):
+            assert self.job.process.poll() is None and time.monotonic() < ends, self.explain()  # noqa: PT018
+            time.sleep(0.1)
 
     def worlds(self, after: float = 0.0) -> list[tuple[int, ...]]:
         """Return generation and size of each world since, in order."""

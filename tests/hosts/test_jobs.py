@@ -1,11 +1,8 @@
 """A job over ssh on several hosts, under stock `horovodrun` and the discovery script."""
 
-import os
-import signal
 import time
 from collections.abc import Callable
 
-import psutil
 import pytest
 
 from elastic.chaos.net.hosts import Net
@@ -58,28 +55,3 @@ def test_a_host_that_is_named_before_its_sshd_answers_joins_once_it_does(
     net.start_sshd("h2")
     run.wait_stepping(2, at)
     assert not [r for r in run.job.poll() if r.event in {"WorkerLost", "CollectiveFailed"}], run.explain()
-
-
-def session_of(pid: int) -> int:
-    """Return the sshd session in which a process runs."""
-    return next(p.pid for p in psutil.Process(pid).parents() if p.name().startswith("sshd"))
-
-
-@pytest.mark.timeout(280)
-@pytest.mark.parametrize("victim", ["agent", "session"])
-def test_a_host_whose_agent_or_sshd_session_is_killed_is_done_without_and_comes_back(
-    build: Callable[..., Net], begin: Callable[..., OnHosts], victim: str
-) -> None:
-    net = build(3)
-    run = begin(net, "h1", "h2")
-    agent = next(r.pid for r in run.job.of("AgentStarted") if r.host == "h2")
-    worker = next(int(r.get("worker_pid")) for r in run.job.of("WorkerStarted") if r.host == "h2")
-    at = time.time()
-    os.kill(agent if victim == "agent" else session_of(agent), signal.SIGKILL)
-    alone = run.wait_stepping(1, at)
-    assert alone - at <= GLOO_S + 2.0, run.explain()
-    assert next(r for r in run.job.of("WorldFormed") if r.time > at).host == "h1"
-    assert not psutil.pid_exists(worker) or run.train_on(10.0) > 0
-    assert not psutil.pid_exists(worker), "a worker has outlived its agent"
-    run.wait_stepping(2, alone)
-    assert run.split() == [], run.explain()

@@ -175,6 +175,21 @@ class Net:
         """Let everything pass again."""
         self._wire.mend(name)
 
+    def unplug(self, name: str) -> None:
+        """Take a host's own interface down: what runs there is told at once."""
+        ip("-n", self[name].space, "link", "set", self[name].interface, "down")
+
+    def plug_in(self, name: str) -> None:
+        """Bring it up again."""
+        host = self[name]
+        self._batch(host, [f"link set {host.interface} up", *self._neighbours(host)])
+
+    def know_names(self, known: bool) -> None:
+        """Let every host resolve the others' names, or its own alone."""
+        for host in self.hosts:
+            names = "".join(f"{h.address} {h.name}\n" for h in (self.hosts if known else [host]))
+            (Path("/etc/netns") / host.space / "hosts").write_text(f"127.0.0.1 localhost\n{names}")
+
     def power_off(self, name: str) -> None:
         """Cut a host off and end all that runs there, so that its peers get no reset."""
         self.cut(name)
@@ -204,13 +219,21 @@ class Net:
             f"link set {host.interface} address {host.mac} up",
             f"addr add {host.address}/{bits.format(host.interface)}",
             "link set lo up",
+            *self._neighbours(host),
         ]
-        if self.switch is not None:
-            others = (other for other in self.hosts if other is not host)
-            lines += [f"neigh replace {o.address} lladdr {o.mac} dev {host.interface} nud permanent" for o in others]
         if self._docker:
             lines += ["link add docker0 type veth peer name container", "link set container up"]
             lines += [f"addr add {DOCKER} dev docker0", "link set docker0 up"]
+        self._batch(host, lines)
+
+    def _neighbours(self, host: HostInNet) -> list[str]:
+        if self.switch is None:
+            return []
+        others = (other for other in self.hosts if other is not host)
+        return [f"neigh replace {o.address} lladdr {o.mac} dev {host.interface} nud permanent" for o in others]
+
+    @staticmethod
+    def _batch(host: HostInNet, lines: Sequence[str]) -> None:
         subprocess.run(["ip", "-n", host.space, "-batch", "-"], input="\n".join(lines), text=True, check=True)
 
     def _greets(self, name: str) -> bool:
