@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import shutil
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from elastic.launch.discovering import SCRIPT
 from elastic.route import ELSEWHERE, address_towards, interface_of, interfaces
 
 MAIN = Path(__file__).with_name("horovodrun_main.py")
+BIN = Path(__file__).with_name("bin")  # what the launcher finds before the programs of the same names
 
 
 def hosts_of(config: Config) -> tuple[str, ...]:
@@ -105,10 +107,15 @@ def command(
     return line + (["--config", str(extra.resolve())] if extra else [])
 
 
-def environment(discovering: Mapping[str, str]) -> dict[str, str]:
+def environment(config: Config, discovering: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of the launcher, which it passes on to all workers; `discovering`: of its script."""
+    path = os.environ.get("PATH", os.defpath)
+    ssh = {"ELASTIC_SSH": found} if (found := shutil.which("ssh")) is not None else {}
     return os.environ | {
         **discovering,
+        **ssh,
+        "ELASTIC_SSH_SILENT_S": str(config.network.gloo_timeout_s),
+        "PATH": f"{BIN}{os.pathsep}{path}",
         "ELASTIC_LAUNCHER": "elastic run",
         "PYTHONUNBUFFERED": "1",
     }

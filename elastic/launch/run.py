@@ -60,7 +60,7 @@ def run_job(job: Path, config: Config, run_dir: Path | None, sets: Sequence[str]
             hosts = _first_hosts(discovering, config.network.start_timeout_s, screen)
             _refuse_a_name_that_nobody_reaches(hosts)
             line = horovodrun.command(config, job, directory.path, sets, extra, hosts)
-            return Supervisor(config, directory, screen).run(line, horovodrun.environment(discovering.env))
+            return Supervisor(config, directory, screen).run(line, horovodrun.environment(config, discovering.env))
     finally:
         close()
 

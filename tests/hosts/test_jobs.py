@@ -55,3 +55,15 @@ def test_a_host_that_is_named_before_its_sshd_answers_joins_once_it_does(
     net.start_sshd("h2")
     run.wait_stepping(2, at)
     assert not [r for r in run.job.poll() if r.event in {"WorkerLost", "CollectiveFailed"}], run.explain()
+
+
+@pytest.mark.timeout(280)
+def test_a_host_that_loses_its_power_is_done_without_though_ssh_is_told_nothing(
+    build: Callable[..., Net], begin: Callable[..., OnHosts]
+) -> None:
+    net = build(3, ssh_alive=None)
+    run = begin(net, "h1", "h2", launcher="elastic")
+    at = time.time()
+    net.power_off("h2")
+    assert run.wait_stepping(1, at) - at <= GLOO_S + 2.0, run.explain()
+    assert next(r for r in run.job.of("WorldFormed") if r.time > at).host == "h1"

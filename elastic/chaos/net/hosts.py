@@ -64,7 +64,8 @@ class Net:
     Args:
         folder: for keys, logs and settings.
         count: how many hosts.
-        ssh_alive: seconds between two signs of life of an ssh session, and how many may be missed.
+        ssh_alive: seconds between two signs of life of an ssh session, and how many may be missed; None: ssh
+            asks for none.
         switched: joined by the switch in user space, not by a bridge.
         interfaces: names of their interfaces, by host, where it is not `eth0`.
         docker: each host has a `docker0` with the same address, which leads nowhere.
@@ -75,7 +76,7 @@ class Net:
         self,
         folder: Path,
         count: int,
-        ssh_alive: tuple[int, int] = (1, 3),
+        ssh_alive: tuple[int, int] | None = (1, 3),
         *,
         switched: bool = False,
         interfaces: Mapping[str, str] | None = None,
@@ -251,7 +252,7 @@ class Net:
             f"HostKey {self.folder}/host\nAuthorizedKeysFile {self.folder}/id.pub\nStrictModes no\nUsePAM no\n"
             "PermitRootLogin yes\nPidFile none\nMaxStartups 100\n"
         )
-        period, missed = self._ssh_alive
+        period, missed = self._ssh_alive or (0, 3)
         (self.folder / "ssh_config").write_text(
             f"IdentityFile {self.folder}/id\nUserKnownHostsFile /dev/null\nStrictHostKeyChecking no\nLogLevel ERROR\n"
             f"ServerAliveInterval {period}\nServerAliveCountMax {missed}\nConnectTimeout 5\n"
