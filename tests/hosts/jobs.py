@@ -26,6 +26,14 @@ PACED = (
 )
 
 
+def write_paced(folder: Path) -> tuple[Path, dict[str, str]]:
+    """Write a job of steps of 20 ms and a small model; return it, and the environment in which it is found."""
+    (folder / "paced.py").write_text((ROOT / "tests" / "e2e" / "paced.py").read_text())
+    job = folder / "paced.yaml"
+    job.write_text(PACED)
+    return job, os.environ | {"PYTHONPATH": str(folder), "PACED_SAMPLES": "20000"}
+
+
 @dataclass
 class OnHosts:
     """A job whose launcher runs on `h0`, which has no worker unless it is named."""
@@ -55,16 +63,13 @@ class OnHosts:
         directory = RunDir(folder / "run")
         hosts_file = folder / "hosts"
         hosts_file.write_text("".join(f"{name}:1\n" for name in names))
-        (folder / "paced.py").write_text((ROOT / "tests" / "e2e" / "paced.py").read_text())
-        (folder / "paced.yaml").write_text(PACED)
+        paced, paced_env = write_paced(folder)
         (folder / "runtime").mkdir()
         told = f"sources: [{{file: {hosts_file}}}]\ngate: {gate}\n{discovery}"
         (folder / "discovery.yaml").write_text(told)
         config = directory.discovery if launcher == "elastic" else folder / "discovery.yaml"
-        environment = os.environ | {
+        environment = paced_env | {
             "PATH": f"{net.bin}:{os.environ['PATH']}",
-            "PYTHONPATH": str(folder),
-            "PACED_SAMPLES": "20000",
             "XDG_RUNTIME_DIR": str(folder / "runtime"),
             "ELASTIC_DISCOVERY": str(config),
             "ELASTIC_PYTHON": sys.executable,
@@ -81,7 +86,7 @@ class OnHosts:
             line += ["--network-interfaces", net["h0"].interface]
             line += ["--host-discovery-script", str(ROOT / "discovery" / "discover_hosts.sh")]
             line += [str(BIN / "elastic"), "worker"]
-        line += [str(job or folder / "paced.yaml"), "--run-dir", str(directory.path)]
+        line += [str(job or paced), "--run-dir", str(directory.path)]
         line += [word for pair in settings for word in ("--set", pair)]
         with (folder / "output.txt").open("a") as output:
             process = net.run(
