@@ -34,22 +34,35 @@ def remote(hosts: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in names if name not in own)
 
 
-def leading_to(hosts: Sequence[str]) -> str | None:
+def to_come(config: Config, hosts: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the `host:slots` lines of hosts that are there or named; None where a source may name any others.
+
+    This machine is listed at once, others only when they have been looked at.
+
+    Args:
+        hosts: those that discovery lists by now.
+    """
+    if config.discovery is not None and config.discovery.sources:
+        return None if is_local(hosts) else tuple(hosts)
+    return (*hosts, *hosts_of(config))
+
+
+def leading_to(hosts: Sequence[str] | None) -> str | None:
     """Return the interface on which these hosts can reach this one; None if the routes do not tell.
 
     The launcher's address is that of the interface. Workers find their own by their way to the
     launcher, as interfaces may have other names on their hosts.
 
     Args:
-        hosts: the `host:slots` lines that the job begins with; none: the way to anywhere counts.
+        hosts: as `host:slots` lines; None, not known yet: the way to anywhere counts.
 
     Raises:
         ConfigError: when a host can only be reached by IPv6.
     """
-    if hosts and is_local(hosts):
+    if hosts is not None and is_local(hosts):
         return "lo"
     here = interfaces()
-    for name in (*remote(hosts), ELSEWHERE):
+    for name in (*remote(hosts or ()), ELSEWHERE):
         try:
             address = address_towards(name)
         except OSError:
@@ -61,7 +74,7 @@ def leading_to(hosts: Sequence[str]) -> str | None:
             continue  # a name that only ssh knows
         if address is not None and not address.startswith("127."):
             return interface_of(address, here)
-    return None
+    return "lo" if hosts is None else None
 
 
 def _has_only_6(name: str) -> bool:
@@ -99,7 +112,7 @@ def command(
     line += ["--host-discovery-script", str(SCRIPT)]
     line += ["--elastic-timeout", str(network.start_timeout_s)]
     line += ["--blacklist-cooldown-range", *(str(s) for s in network.cooldown_s)]
-    if chosen := network.interfaces or leading_to(hosts):
+    if chosen := network.interfaces or leading_to(to_come(config, hosts)):
         line += ["--network-interfaces", chosen]
     line += [sys.executable, "-m", "elastic", "worker", str(job.resolve()), "--run-dir", str(run_dir)]
     for pair in sets:

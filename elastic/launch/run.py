@@ -58,7 +58,7 @@ def run_job(job: Path, config: Config, run_dir: Path | None, sets: Sequence[str]
             return Supervisor(config, directory, screen).run(line, ray.environment())
         with Discovering(config, directory, horovodrun.hosts_of(config)) as discovering:
             hosts = _first_hosts(discovering, config.network.start_timeout_s, screen)
-            _refuse_a_name_that_nobody_reaches(hosts)
+            _refuse_a_name_that_nobody_reaches(horovodrun.to_come(config, hosts) or hosts)
             line = horovodrun.command(config, job, directory.path, sets, extra, hosts)
             return Supervisor(config, directory, screen).run(line, horovodrun.environment(config, discovering.env))
     finally:

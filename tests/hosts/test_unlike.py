@@ -16,6 +16,7 @@ from tests.hosts.jobs import OnHosts
 
 pytestmark = [pytest.mark.chaos, pytest.mark.e2e, pytest.mark.timeout(280)]
 
+NO_POOL = ("standby.size=0",)  # no part of what is tested, and half of the start
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 
 
@@ -24,7 +25,7 @@ def test_interfaces_have_other_names_on_each_host_and_docker0_leads_nowhere(
     build: Callable[..., Net], begin: Callable[..., OnHosts], launcher: str
 ) -> None:
     net = build(3, interfaces={"h0": "eno1", "h1": "ens5", "h2": "enp1s0"}, docker=True)
-    run = begin(net, "h1", "h2", launcher=launcher)
+    run = begin(net, "h1", "h2", launcher=launcher, sets=NO_POOL)
     assert {r.host for r in run.job.of("FirstStepDone")} == {"h1", "h2"}
     assert not run.job.of("WorkerLost"), run.explain()
 
@@ -38,7 +39,7 @@ def test_a_host_of_the_same_interface_name_with_another_use_is_reached_where_it_
         subprocess.run(["ip", "-n", space, "link", "add", "docker0", "type", "veth", "peer", "name", "c"], check=True)
         subprocess.run(["ip", "-n", space, "addr", "add", "172.17.0.1/16", "dev", "docker0"], check=True)
         subprocess.run(["ip", "-n", space, "link", "set", "docker0", "up"], check=True)
-    run = begin(net, "h1", "h2", launcher="elastic")
+    run = begin(net, "h1", "h2", launcher="elastic", sets=NO_POOL)
     assert not run.job.of("WorkerLost"), run.explain()
 
 
@@ -67,7 +68,9 @@ def test_a_host_whose_disk_is_full_is_not_listed_and_the_others_train(
     own.mkdir()
     net = build(3, without_sshd=["h2"])
     net.start_sshd("h2", mounts=[str(own)])
-    run = begin(net, "h1", "h2", size=1, launcher="elastic", sets=["workers.start=1"], gate=f"{{folder: {own}}}")
+    run = begin(
+        net, "h1", "h2", size=1, launcher="elastic", sets=[*NO_POOL, "workers.start=1"], gate=f"{{folder: {own}}}"
+    )
     out = next(d for d in run.decisions() if d["what"] == "h2")
     assert (out["event"], out["reason"]) == ("LeftOut", "its disk has less than 256 MiB free")
     assert {r.host for r in run.job.of("WorldFormed")} == {"h1"}

@@ -1,13 +1,15 @@
 """Which interface leads where: this machine's own, by its routes; which of a name and a route counts in a slot."""
 
 import socket
+from pathlib import Path
 
 import pytest
 
 from elastic.agent.slot import interface_for, read_slot
 from elastic.errors import ConfigError
-from elastic.launch.horovodrun import is_local, leading_to, remote
-from elastic.route import address_towards, interface_of, interfaces
+from elastic.jobfile import load
+from elastic.launch.horovodrun import is_local, leading_to, remote, to_come
+from elastic.route import ELSEWHERE, address_towards, interface_of, interfaces
 
 LAUNCHED = {
     "HOROVOD_HOSTNAME": "h1",
@@ -40,6 +42,28 @@ def test_hosts_that_are_this_machine_need_nothing_but_the_loopback() -> None:
 def test_a_host_that_has_only_ipv6_is_refused_with_what_to_do() -> None:
     with pytest.raises(ConfigError, match=r"fd77::1 has no IPv4 address.*give each host one"):
         leading_to(["localhost:1", "fd77::1:1"])
+
+
+@pytest.mark.parametrize(
+    ("text", "listed", "found"),
+    [
+        ("", ("localhost:2",), ("localhost:2", "localhost:2")),
+        ("hosts: [localhost:1, h2:1]\n", ("localhost:1",), ("localhost:1", "localhost:1", "h2:1")),
+        ("discovery: {sources: [{slurm: {}}]}\n", ("localhost:1",), None),  # its other nodes come a moment later
+        ("discovery: {sources: [{slurm: {}}]}\n", ("localhost:1", "h2:1"), ("localhost:1", "h2:1")),
+    ],
+)
+def test_hosts_that_are_named_count_before_they_are_listed(
+    tmp_path: Path, text: str, listed: tuple[str, ...], found: tuple[str, ...] | None
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(f"model: elastic.examples.mnist:model\ndata: bundled\nworkers: {{max: 2}}\n{text}")
+    assert to_come(load(job), listed) == found
+
+
+def test_hosts_that_are_not_known_yet_are_not_this_machine() -> None:
+    way = address_towards(ELSEWHERE)
+    assert leading_to(None) == (interface_of(way, interfaces()) if way is not None else "lo")
 
 
 @pytest.mark.parametrize(
