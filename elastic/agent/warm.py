@@ -17,6 +17,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from elastic.agent.claim import count
 from elastic.agent.keeper import Keeper
 from elastic.agent.loop import Loop
 from elastic.agent.meeting import Meeting, meeting_of
@@ -121,6 +122,12 @@ def warm(run_dir: RunDir, host: str, config: Mapping[str, Any]) -> int:
         return loop.run()
     finally:
         warmth.close()
+
+
+def standbys(run_dir: RunDir, host: str) -> int:
+    """Return how many standbys are ready on this host for the run's launcher."""
+    launched = read_word(run_dir)
+    return count(meeting_of(f"{launched.address}:{launched.port}", host)) if launched is not None else 0
 
 
 def _is_over(run_dir: RunDir) -> bool:

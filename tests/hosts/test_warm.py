@@ -25,6 +25,9 @@ def test_a_host_that_was_warmed_joins_with_its_standby_and_its_worker_outlives_t
     with (tmp_path / "warm.txt").open("w") as output:
         warming = net.run("h2", line, env=env, stdout=output, stderr=output)
     ready = run.job.wait(lambda r: r.event == "StandbyReady" and r.host == "h2")
+    check = [*line, "--check"]
+    assert net.run("h2", check, env=env, stdout=subprocess.DEVNULL).wait(30) == 0
+    assert net.run("h0", check, env=env, stdout=subprocess.DEVNULL).wait(30) == 1
     at = run.name("h1", "h2")
     joined = run.wait_stepping(2, at)
     started = next(r for r in run.job.of("WorkerStarted") if r.host == "h2")
