@@ -14,6 +14,7 @@ stock `horovodrun` over ssh and `discover_hosts.sh`:
 import argparse
 import contextlib
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -164,6 +165,7 @@ def main() -> None:
         parser.error("--write needs both parts, or the README loses the other's figures; drop --only")
     if why := missing():
         parser.error(why)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that hosts and job end with this
     result: dict[str, Any] = {"machine": machine()}
     with tempfile.TemporaryDirectory(prefix="elastic-hosts-") as temporary:
         if options.only != "flap":
