@@ -37,4 +37,4 @@ def test_a_job_lives_through_a_plan_of_network_faults(tmp_path: Path) -> None:
     assert found["verdicts"][1]["places"] == ["h2[0]"]
     assert found["exact"]
     spaces = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
-    assert f"el{running.pid}-" not in spaces
+    assert f"el{running.pid}" not in spaces

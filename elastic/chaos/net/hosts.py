@@ -5,6 +5,7 @@ own sshd; all share the file system. Needs root, `ip`, `unshare` and Debian's op
 """
 
 import contextlib
+import itertools
 import os
 import shutil
 import signal
@@ -21,6 +22,7 @@ SSHD = "/usr/sbin/sshd"
 SUBNET, SUBNET_6 = "10.77.0", "fd77:"
 DOCKER = "172.17.0.1/16"  # what every host with Docker calls its own
 UP_S = 10.0
+_nets = itertools.count()
 
 
 def missing() -> str:
@@ -88,7 +90,7 @@ class Net:
         self._docker = docker
         self._only_6 = only_6
         self._daemons: list[subprocess.Popen[str]] = []
-        mark = f"el{os.getpid()}"
+        mark = f"el{os.getpid()}{chr(ord('a') + next(_nets) % 26)}"  # a device's name has 15 characters at most
         self.switch = Switched(mark) if switched else None
         self._wire: Wire = self.switch or Bridge(mark)
         named = interfaces or {}
@@ -149,7 +151,8 @@ class Net:
             self._daemons.append(self.run(name, line, first, stdout=log, stderr=log))
         ends = time.monotonic() + UP_S
         while not self._greets(name):
-            assert time.monotonic() < ends, f"the sshd of {name} does not answer"
+            if time.monotonic() > ends:
+                raise RuntimeError(f"the sshd of {name} does not answer; see {self.folder / f'sshd-{name}.log'}")
             time.sleep(0.02)
 
     def run(self, name: str, line: Sequence[str], first: str = "", **options: object) -> "subprocess.Popen[str]":
