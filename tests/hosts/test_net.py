@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from elastic.chaos.net.control import Ways
@@ -147,3 +148,37 @@ def test_it_is_built_in_time_and_leaves_nothing_behind(tmp_path: Path) -> None:
     spaces = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
     assert not any(host.space in spaces for host in net.hosts)
     assert not any((Path("/etc/netns") / host.space).exists() for host in net.hosts)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_what_a_killed_process_has_left_is_removed_by_the_next_net(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from elastic.chaos.net.hosts import Net\n"
+        "net = Net(Path(sys.argv[1]), 2)\n"
+        "net.open()\n"
+        "print(net.hosts[1].space, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    line = [sys.executable, "-c", code, str(tmp_path / "killed")]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as killed:
+        assert killed.stdout is not None
+        space = killed.stdout.read().strip()
+    pids = subprocess.run(["ip", "netns", "pids", space], capture_output=True, text=True, check=True).stdout.split()
+    assert pids, "its sshd runs on"
+    mark = space.partition("-")[0]
+    net = Net(tmp_path / "net", 1)
+    try:
+        net.open()
+        assert space not in subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+        assert not any(is_alive(int(pid)) for pid in pids)
+        assert mark not in subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
+    finally:
+        net.close()

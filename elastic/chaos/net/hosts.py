@@ -7,6 +7,7 @@ own sshd; all share the file system. Needs root, `ip`, `unshare` and Debian's op
 import contextlib
 import itertools
 import os
+import re
 import shutil
 import signal
 import socket
@@ -16,13 +17,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from elastic.chaos.net.wires import Bridge, Switched, Wire, ip
+from elastic.chaos.net.wires import Bridge, Switched, Wire, ip, sweep_bridges
 
 SSHD = "/usr/sbin/sshd"
 SUBNET, SUBNET_6 = "10.77.0", "fd77:"
 DOCKER = "172.17.0.1/16"  # what every host with Docker calls its own
 UP_S = 10.0
 _nets = itertools.count()
+_SPACE = re.compile(r"el(?P<pid>\d+)[a-z]-\d+")
 
 
 def missing() -> str:
@@ -120,6 +122,7 @@ class Net:
             without_sshd: hosts that take no ssh sessions until `start_sshd`.
             more_names: further lines of every host's `/etc/hosts`, before the others.
         """
+        sweep()
         self.folder.mkdir(parents=True, exist_ok=True)
         self._write_settings()
         names = "".join(f"{h.address} {h.name}\n" for h in self.hosts)
@@ -168,8 +171,7 @@ class Net:
 
     def pids(self, name: str) -> list[int]:
         """Return all processes of a host."""
-        done = subprocess.run(["ip", "netns", "pids", self[name].space], capture_output=True, text=True, check=False)
-        return [int(word) for word in done.stdout.split()]
+        return _pids(self[name].space)
 
     def cut(self, name: str) -> None:
         """Let no packet pass from or to a host, and tell nobody."""
@@ -204,14 +206,7 @@ class Net:
     def close(self) -> None:
         """Leave nothing behind."""
         for host in self.hosts:
-            ends = time.monotonic() + UP_S
-            while (pids := self.pids(host.name)) and time.monotonic() < ends:
-                for pid in pids:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-                time.sleep(0.02)
-            subprocess.run(["ip", "netns", "del", host.space], capture_output=True, check=False)
-            shutil.rmtree(Path("/etc/netns") / host.space, ignore_errors=True)
+            _remove(host.space)
         for daemon in self._daemons:
             daemon.wait(UP_S)
         self._wire.close()
@@ -264,6 +259,32 @@ class Net:
         ssh = self.bin / "ssh"
         ssh.write_text(f'#!/bin/sh\nexec /usr/bin/ssh -F {self.folder}/ssh_config "$@"\n')
         ssh.chmod(0o755)
+
+
+def _pids(space: str) -> list[int]:
+    done = subprocess.run(["ip", "netns", "pids", space], capture_output=True, text=True, check=False)
+    return [int(word) for word in done.stdout.split()]
+
+
+def _remove(space: str) -> None:
+    """End what runs in a network namespace, and remove it."""
+    ends = time.monotonic() + UP_S
+    while (pids := _pids(space)) and time.monotonic() < ends:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+    subprocess.run(["ip", "netns", "del", space], capture_output=True, check=False)
+    shutil.rmtree(Path("/etc/netns") / space, ignore_errors=True)
+
+
+def sweep() -> None:
+    """Remove the hosts of nets whose process was killed before it could."""
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False).stdout
+    for space in (line.partition(" ")[0] for line in listed.splitlines()):
+        if (found := _SPACE.fullmatch(space)) and not Path("/proc", found["pid"]).exists():
+            _remove(space)
+    sweep_bridges()
 
 
 def hostname_here() -> str:

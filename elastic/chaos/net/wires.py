@@ -1,15 +1,18 @@
 """What joins hosts: a bridge, which is fast and can be unplugged, or the switch, which can do worse."""
 
+import re
 import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
 from elastic.chaos.net.control import Counts, Remote, Ways
 from elastic.chaos.net.way import CLEAR, CUT
 
 END_S = 10.0
+_BRIDGE = re.compile(r"el(?P<pid>\d+)[a-z]b")
 
 
 def ip(*words: str) -> None:
@@ -21,6 +24,13 @@ def ip(*words: str) -> None:
     done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"ip {' '.join(words)}: {done.stderr.strip()}")
+
+
+def sweep_bridges() -> None:
+    """Remove bridges whose process was killed before it could; all else goes with its hosts or its process."""
+    for _, name in socket.if_nameindex():
+        if (found := _BRIDGE.fullmatch(name)) and not Path("/proc", found["pid"]).exists():
+            subprocess.run(["ip", "link", "del", name], capture_output=True, check=False)
 
 
 class Wire(Protocol):
