@@ -99,6 +99,14 @@ def test_a_job_with_sources_is_written_as_it_was_read(tmp_path: Path) -> None:
     assert load(tmp_path / "again.yaml") == found
 
 
+@pytest.mark.parametrize(
+    "source", ["file: hosts", "slurm:", "slurm: {job: 7}", "command: cat more", "ray: {per_slot: 2}"]
+)
+def test_a_worker_is_given_a_job_with_sources_as_it_was_read(tmp_path: Path, source: str) -> None:
+    found = config(f"discovery: {{sources: [{{{source}}}]}}\n".replace("slurm:}", "slurm: }"), tmp_path)
+    assert Config.model_validate(found.model_dump(mode="json", by_alias=True)) == found
+
+
 def test_without_hosts_discovery_says_why_and_goes_on_looking(directory: RunDir) -> None:
     with Discovering(Config(), directory, ("nowhere.invalid:1",)) as discovering:
         assert discovering.first(8.0) == ()  # longer than a daemon waits for somebody to ask
