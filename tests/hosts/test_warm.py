@@ -1,6 +1,5 @@
 """`elastic warm`: a host has a worker ready before the job has a slot there."""
 
-import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -10,7 +9,7 @@ import pytest
 
 from elastic.chaos.net.hosts import Net
 from tests.e2e.job import BIN
-from tests.hosts.jobs import OnHosts
+from tests.hosts.jobs import OnHosts, write_paced
 
 pytestmark = [pytest.mark.chaos, pytest.mark.e2e, pytest.mark.timeout(280)]
 
@@ -20,7 +19,7 @@ def test_a_host_that_was_warmed_joins_with_its_standby_and_its_worker_outlives_t
 ) -> None:
     net = build(3)
     run = begin(net, "h1")
-    env = os.environ | {"PYTHONPATH": str(tmp_path)}
+    _, env = write_paced(tmp_path)  # as the job's
     line = [str(BIN / "elastic"), "warm", str(run.job.run_dir.path)]
     with (tmp_path / "warm.txt").open("w") as output:
         warming = net.run("h2", line, env=env, stdout=output, stderr=output)
