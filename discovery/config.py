@@ -81,6 +81,14 @@ class SourceSection(Section):
     slurm: SlurmSection | None = None
     ray: RaySection | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _given(cls, value: Any) -> Any:
+        """Take a source's plain form, in which the other keys are there without a value."""
+        if isinstance(value, dict) and len(value) > 1:
+            return {key: given for key, given in value.items() if given is not None}
+        return value
+
     @field_validator("command", mode="before")
     @classmethod
     def _words(cls, value: Any) -> Any:

@@ -108,7 +108,9 @@ def decide(state: State, news: News, now: float, rules: Rules) -> Outcome:
             there.append(host)
     if waiting and state.damping.order:  # a name that is listed is not dropped for a lookup
         looked_up = {plain(name) if rules.canonical else name for name in waiting}
-        there += [host for host in state.listed if host.name in looked_up]
+        kept = [host for host in state.listed if host.name in looked_up]
+        there += kept
+        health |= {h.name: state.health[h.name] for h in kept if h.name in state.health}  # nor is it to be shown anew
     damped = damp(state.damping, there, out, now, rules.damp)
     out |= damped.held
     decisions += damped.decisions
@@ -139,7 +141,7 @@ def _unresolved(found: Sequence[Hosts], news: News) -> tuple[str, ...]:
 
 def _health(
     state: State, hosts: Sequence[Host], local: Collection[str], news: News, now: float, rule: GateRule
-) -> tuple[Mapping[str, Health], tuple[str, ...], float]:
+) -> tuple[dict[str, Health], tuple[str, ...], float]:
     """Return what is known of each host, which to look at now, and when to look again."""
     if rule.check == "none":
         return {}, (), math.inf

@@ -90,6 +90,11 @@ def wrong(there: Mapping[str, Any], here: Mapping[str, Any], disk_bytes: int) ->
     if free < disk_bytes:
         return f"its disk has less than {disk_bytes >> 20} MiB free"
     address = there.get("address")
+    if address is None and there.get("only_6"):
+        return (
+            f"its own name, {there.get('hostname')}, has no IPv4 address there, and Horovod speaks nothing else; "
+            "give it one, in DNS or in its /etc/hosts"
+        )
     if address is None:
         return f"its own name, {there.get('hostname')}, does not resolve there; add it to its /etc/hosts"
     if str(address).startswith("127."):

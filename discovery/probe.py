@@ -31,7 +31,15 @@ def facts(folder: str, resolves: bool = True) -> dict[str, object]:
             found["address"] = socket.gethostbyname(socket.gethostname())
         except OSError:
             found["address"] = None
+            found["only_6"] = _has_only_6(socket.gethostname())
     return found
+
+
+def _has_only_6(name: str) -> bool:
+    try:
+        return bool(socket.getaddrinfo(name, None, socket.AF_INET6))
+    except OSError:
+        return False
 
 
 if __name__ == "__main__":

@@ -62,6 +62,33 @@ def worker(job: Job, sets: Sets = None, run_dir: RunDirectory = None, config: Ex
     raise typer.Exit(start(job, found.name, found.model_dump(mode="json", by_alias=True), dump(found), run_dir))
 
 
+@app.command()
+def warm(
+    run_dir: Annotated[Path, typer.Argument(help="The run directory of the job, on a file system of all its hosts.")],
+    host: Annotated[
+        str | None, typer.Option(help="As the launcher calls this host; by default its own name.", show_default=False)
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only tell whether a standby is ready: exit code 1 if none is.")
+    ] = False,
+) -> None:
+    """Keep a standby warm on a host that the job may have later, so that it joins at once; until Ctrl-C."""
+    from socket import gethostname
+
+    from elastic.agent.warm import standbys
+    from elastic.agent.warm import warm as keep_warm
+    from elastic.jobfile import load
+    from elastic.rundir import RunDir
+
+    directory = RunDir(run_dir.resolve())
+    if check:
+        ready = standbys(directory, host or gethostname())
+        typer.echo(f"{ready} ready")
+        raise typer.Exit(ExitCode.GOAL_REACHED if ready else ExitCode.FAILED)
+    config = load(directory.config).model_dump(mode="json", by_alias=True)
+    raise typer.Exit(keep_warm(directory, host or gethostname(), config))
+
+
 Seen = Annotated[
     Path | None,
     typer.Argument(metavar="[RUN_DIR]", help="A run directory; by default the newest in runs/.", show_default=False),

@@ -169,7 +169,7 @@ class Network(Section):
     `gloo_timeout_s` bounds how long a silent peer goes unnoticed, `join_s` how long a worker that
     the launcher has started may take to appear, `start_timeout_s` how long the launcher waits
     for enough slots. `interfaces`: names, comma-separated; by default `lo`
-    for a job on this machine alone and Horovod's own search otherwise.
+    for a job on this machine alone, otherwise those that lead to the other hosts.
     """
 
     gloo_timeout_s: int = Field(default=5, ge=1)

@@ -14,6 +14,7 @@ import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
+from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 
 import psutil
@@ -21,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from elastic.errors import ExitCode
+from elastic.route import interfaces
 
 REINSTALL = "build it again: `uv cache clean horovod && uv sync --reinstall-package horovod`"
 
@@ -132,31 +134,46 @@ def _loads() -> list[Finding]:
     return [Finding(Level.OK, "horovod's collectives", "Gloo" + (", NCCL" if nccl not in ("0", "False") else ""))]
 
 
-def _network() -> list[Finding]:
-    found = []
+def own_name() -> Finding:
+    """Look at what this host calls itself: Horovod's workers listen on what that resolves to."""
     name = socket.gethostname()
-    stats = psutil.net_if_stats()
-    up = {
-        nic: [a.address for a in addresses if a.family == socket.AF_INET]
-        for nic, addresses in psutil.net_if_addrs().items()
-        if stats[nic].isup
-    }
-    text = ", ".join(f"{nic} {' '.join(a)}" for nic, a in up.items() if a)
-    found.append(Finding(Level.OK, "network interfaces", text or "none"))
+    advice = f"for jobs on several hosts, let {name} resolve to this host's own IPv4 address in /etc/hosts"
     try:
         address = socket.gethostbyname(name)
     except OSError as error:
-        return [
-            *found,
-            Finding(Level.WARNING, "hostname", f"{name} does not resolve: {error}", f"add {name} to /etc/hosts"),
-        ]
-    if address.startswith("127.") and any(nic != "lo" and a for nic, a in up.items()):
-        advice = f"for jobs on several hosts, let {name} resolve to this host's own address in /etc/hosts"
-        return [*found, Finding(Level.WARNING, "hostname", f"{name} is {address}: other hosts cannot reach it", advice)]
+        return Finding(Level.WARNING, "hostname", f"{name} does not resolve to an IPv4 address: {error}", advice)
+    if address.startswith("127.") and any(nic != "lo" for nic in interfaces()):
+        return Finding(Level.WARNING, "hostname", f"{name} is {address}: other hosts cannot reach it", advice)
+    return Finding(Level.OK, "hostname", f"{name} is {address}")
+
+
+def _network() -> list[Finding]:
+    found = []
+    stats = psutil.net_if_stats()
+    up = {nic: addresses for nic, addresses in psutil.net_if_addrs().items() if stats[nic].isup}
+    text = {nic: " ".join(a.address for a in addresses if a.family in _IP) for nic, addresses in up.items()}
+    found.append(
+        Finding(Level.OK, "network interfaces", ", ".join(f"{nic} {a}" for nic, a in text.items() if a) or "none")
+    )
+    outward = [a for nic, addresses in up.items() if nic != "lo" for a in addresses]
+    if any(_is_global_6(a.address) for a in outward) and not any(a.family == socket.AF_INET for a in outward):
+        what = "this host has IPv6 addresses and no IPv4 address; Horovod's launcher and rendezvous speak IPv4 alone"
+        advice = "give each host of a job an IPv4 address; on this machine alone jobs run as they are"
+        found.append(Finding(Level.PROBLEM, "IPv6", what, advice))
     with socket.socket() as probe:
         probe.bind(("", 0))
         found.append(Finding(Level.OK, "ports", f"can listen, such as on {probe.getsockname()[1]}"))
-    return [*found, Finding(Level.OK, "hostname", f"{name} is {address}")]
+    return [*found, own_name()]
+
+
+_IP = (socket.AF_INET, socket.AF_INET6)
+
+
+def _is_global_6(address: str) -> bool:
+    try:
+        return isinstance(found := ip_address(address), IPv6Address) and not (found.is_link_local or found.is_loopback)
+    except ValueError:
+        return False  # of the link layer, or with a zone, which is local to the link
 
 
 def _workers() -> list[Finding]:

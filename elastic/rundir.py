@@ -8,6 +8,7 @@ stash/          what a slot's last worker had put by when its agent ended, until
 audit/          with `audit: true`, one file a worker process: what it fed into which step
 discovery.yaml  where hosts come from, for `elastic-discover --config`
 decisions.jsonl who was listed and who was not, and why: one decision of discovery a line
+launcher.json   where the launcher's rendezvous is, for `elastic warm`
 notices/        hosts that will be taken away
 logs/           one file a worker, one for the launcher
 heartbeats/     while it runs, one file a slot: what its worker does just now
@@ -66,6 +67,10 @@ class RunDir:
     @property
     def decisions(self) -> Path:
         return self.path / "decisions.jsonl"
+
+    @property
+    def launched(self) -> Path:
+        return self.path / "launcher.json"
 
     @property
     def notices(self) -> Path:

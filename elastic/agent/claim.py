@@ -12,6 +12,7 @@ from elastic.agent.process import WorkerProcess, adopt
 CLAIM_TIMEOUT_S = 0.5
 FDS = 5
 UNKNOWN_EXIT = 1
+CLAIM, COUNT = b"claim", b"count"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ def claim(meeting: Meeting) -> Claimed | None:
         if not is_ours(connection):
             connection.close()
             return None
-        connection.send(b"claim")
+        connection.send(CLAIM)
         data, fds, _, _ = socket.recv_fds(connection, 1 << 20, FDS)
     except OSError:
         connection.close()
@@ -43,6 +44,20 @@ def claim(meeting: Meeting) -> Claimed | None:
         return None
     answer = json.loads(data)
     return Claimed(adopt(answer["pid"], fds, lambda: _exit_code(connection)), answer["assignment"])
+
+
+def count(meeting: Meeting) -> int:
+    """Return how many standbys of the pool are ready, none of which is taken; 0 when there is no pool."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.settimeout(CLAIM_TIMEOUT_S)
+        try:
+            connection.connect(str(meeting.socket))
+            if not is_ours(connection):
+                return 0
+            connection.send(COUNT)
+            return int(connection.recv(64) or 0)
+        except OSError:
+            return 0
 
 
 def _exit_code(connection: socket.socket) -> int:

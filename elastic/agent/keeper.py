@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from elastic.agent.claim import CLAIM, COUNT
 from elastic.agent.loop import Loop
 from elastic.agent.meeting import Meeting, is_ours
 from elastic.agent.pool import Pool, Warm, refill
@@ -215,10 +216,13 @@ class Keeper:
         connection, _ = self._server.accept()
         connection.settimeout(0.2)
         try:
-            asked = is_ours(connection) and connection.recv(64) == b"claim"
+            asked = connection.recv(64) if is_ours(connection) else b""
         except OSError:
-            asked = False
-        standby = self._pick() if asked else None
+            asked = b""
+        if asked == COUNT:
+            with contextlib.suppress(OSError):
+                connection.send(str(self.count()[0]).encode())
+        standby = self._pick() if asked == CLAIM else None
         if standby is None:
             connection.close()
             return

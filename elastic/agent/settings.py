@@ -16,7 +16,11 @@ from elastic.agent.preemption import Clouds
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Limits, budgets and the pool of one host."""
+    """Limits, budgets and the pool of one host.
+
+    Attributes:
+        by_route: whether `elastic run` has chosen the launcher's interface by its routes, and nobody workers' own.
+    """
 
     limits: Limits
     budgets: dict[Cause, Budget]
@@ -25,6 +29,7 @@ class Settings:
     level: str
     gloo_timeout_s: int
     join_s: float
+    by_route: bool
     clouds: Clouds
 
     @classmethod
@@ -48,5 +53,6 @@ class Settings:
             level=level,
             gloo_timeout_s=config["network"]["gloo_timeout_s"],
             join_s=config["network"]["join_s"],
+            by_route=config["launcher"] == "horovodrun" and config["network"]["interfaces"] is None,
             clouds=Clouds(**config["preemption"]),
         )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from elastic.route import address_towards, interface_of, interfaces
 from elastic.rundir import RunDir
 
 
@@ -62,3 +63,24 @@ def read_slot(environ: Mapping[str, str]) -> Slot:
 def without_launcher(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment that a worker starts with: all but the slot, which comes with `Go`."""
     return {k: v for k, v in environ.items() if not k.startswith("HOROVOD_")}
+
+
+def interface_for(slot: Slot, *, by_route: bool) -> str | None:
+    """Return the interface on which this slot's worker talks to its peers; None to leave it as the launcher said.
+
+    The launcher tells all hosts the same name, and this one may call its own otherwise.
+
+    Args:
+        by_route: what the launcher said is its own interface; otherwise it counts on each host that has it.
+    """
+    told = slot.env.get("HOROVOD_GLOO_IFACE")
+    if slot.rendezvous is None or told is None:
+        return None
+    here = interfaces()
+    if told in here and not (by_route and slot.launcher == "elastic run"):
+        return None
+    try:
+        leading = interface_of(address_towards(slot.rendezvous[0]), here)
+    except OSError:
+        return None
+    return leading if leading != told else None

@@ -18,7 +18,8 @@ from elastic.agent.preemption import preemption_of
 from elastic.agent.process import WORKER, spawn
 from elastic.agent.rendezvous import Rendezvous
 from elastic.agent.settings import Settings
-from elastic.agent.slot import Assignment, Slot, read_slot, without_launcher
+from elastic.agent.slot import Assignment, Slot, interface_for, read_slot, without_launcher
+from elastic.agent.word import leave_word
 from elastic.errors import HostError
 from elastic.events import last_generation
 from elastic.rundir import RunDir
@@ -61,6 +62,7 @@ def start(job: Path, name: str, config: dict[str, Any], dump: str, run_dir: Path
         return 0
     if not directory.config.exists():
         directory.config.write_text(dump, encoding="utf-8")
+    leave_word(directory, slot, job.resolve())
     meeting = _meeting(slot)
     return _look_after(job.resolve(), config, directory, slot, meeting, None, worker)
 
@@ -77,6 +79,8 @@ def _look_after(
     settings = Settings.read(config)
     slot.env.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", str(settings.gloo_timeout_s))
     env = without_launcher(os.environ)
+    if (interface := interface_for(slot, by_route=settings.by_route)) is not None:
+        slot.env["HOROVOD_GLOO_IFACE"] = env["NCCL_SOCKET_IFNAME"] = interface
     env.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     env["ELASTIC_LOCAL_WORKERS"] = str(slot.local_size)
     generation = last_generation(run_dir.events) if found is None else 0  # a newcomer hears it from the others

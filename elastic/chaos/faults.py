@@ -10,10 +10,11 @@ from pathlib import Path
 
 import psutil
 
-from elastic.chaos import cgroup, disk
+from elastic.chaos import cgroup, disk, network
 from elastic.chaos.disk import Disk
 from elastic.chaos.hosts import GARBAGE, HostsFile, with_fewer, with_more
 from elastic.chaos.kinds import AMOUNTS, DISK, NETWORK, SIGNALS, Kind
+from elastic.chaos.net.hosts import Net
 from elastic.chaos.plan import Planned
 from elastic.chaos.scene import Process
 from elastic.deeds import Deed, ask
@@ -38,6 +39,7 @@ class Ground:
         folder: where the job's workers listen for deeds.
         most_workers: that the job takes.
         disk: the small one, where the plan needs it.
+        net: the job's hosts, where the plan has some of their own.
     """
 
     run_dir: RunDir
@@ -45,6 +47,7 @@ class Ground:
     hosts: HostsFile
     most_workers: int
     disk: Disk | None
+    net: Net | None = None
 
 
 def _nothing() -> None:
@@ -70,10 +73,10 @@ class Ongoing:
     what: str = ""
 
 
-def obstacle(kind: Kind) -> str | None:
-    """Return what this machine lacks for a kind of fault, or None."""
+def obstacle(kind: Kind, hosts: int | None) -> str | None:
+    """Return what this machine, or a plan with so many hosts of their own, lacks for a kind of fault; or None."""
     if kind in NETWORK:
-        return "needs network namespaces with a host in each, which this command does not make yet"
+        return network.obstacle(hosts)
     if kind in DISK:
         return disk.obstacle()
     if kind is Kind.OOM:
@@ -90,6 +93,8 @@ def inject(fault: Planned, victims: Sequence[Process], ground: Ground) -> Ongoin
     """
     if fault.kind in SIGNALS:
         return _send(_SIGNALS[fault.kind], victims)
+    if fault.kind in NETWORK:
+        return _break_network(fault, victims, ground)
     if fault.kind in _DEEDS:
         return _ask(fault, _DEEDS[fault.kind], victims, ground.folder)
     if fault.kind is Kind.CHECKPOINT_FLIPPED:
@@ -150,6 +155,13 @@ def _ask(fault: Planned, deed: Deed, victims: Sequence[Process], folder: Path) -
     if deed is Deed.STDOUT_CHILD:
         return Ongoing(lambda: _end_children([str(folder / str(v.pid)) for v in victims]))
     return Ongoing(undo)
+
+
+def _break_network(fault: Planned, victims: Sequence[Process], ground: Ground) -> Ongoing:
+    assert ground.net is not None
+    net, hosts = ground.net, sorted({v.slot[0] for v in victims if v.slot is not None})
+    network.spoil(fault, hosts, net)
+    return Ongoing(lambda: network.restore(fault, hosts, net))
 
 
 def _end_children(marks: Sequence[str]) -> None:

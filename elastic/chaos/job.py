@@ -8,9 +8,12 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 
+from elastic.chaos.net.hosts import Net
+from elastic.chaos.network import LAUNCHER
 from elastic.deeds import FOLDER_VARIABLE
 from elastic.events import Lines
 
@@ -26,20 +29,20 @@ class Job:
         folder: where its workers listen for deeds; it is in the environment of all its processes, and by
             that they are known.
         output: the file that takes what it prints.
+        net: the hosts on the first of which it runs; None: this machine.
     """
 
-    def __init__(self, line: Sequence[str], folder: Path, output: Path) -> None:
+    def __init__(self, line: Sequence[str], folder: Path, output: Path, net: Net | None = None) -> None:
         self._folder = folder
         self._lines = Lines(output, from_end=True)
+        env = os.environ | {FOLDER_VARIABLE: str(folder)}
         with output.open("ab", buffering=0) as file:
-            self._process = subprocess.Popen(
-                line,
-                env=os.environ | {FOLDER_VARIABLE: str(folder)},
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": file, "stderr": subprocess.STDOUT}
+            if net is not None:
+                env["PATH"] = f"{net.bin}:{env.get('PATH', '')}"
+                self._process = net.run(LAUNCHER, line, cwd=Path.cwd(), env=env, **options)
+            else:
+                self._process = subprocess.Popen(line, env=env, start_new_session=True, text=True, **options)
 
     def code(self) -> int | None:
         """Return the exit code; None while it runs."""

@@ -102,12 +102,20 @@ LASTS_S = {
     Kind.DISCOVERY_GARBAGE: 5.0,
     Kind.DISK_FULL: 8.0,
     Kind.DISK_READ_ONLY: 8.0,
-    **dict.fromkeys(NETWORK, 5.0),
+    **dict.fromkeys(NETWORK, 10.0),
+    Kind.LINK_DOWN: 3.0,
 }
 STOPPED_S = 3.0  # an agent, a standby, the driver
-AMOUNTS = {Kind.MEMORY: 256.0, Kind.OOM: 256.0, Kind.CLOCK: 3600.0}
+AMOUNTS = {
+    Kind.MEMORY: 256.0,
+    Kind.OOM: 256.0,
+    Kind.CLOCK: 3600.0,
+    Kind.NET_DELAY: 0.1,
+    Kind.NET_LOSS: 0.05,
+    Kind.NET_RATE: 125e3,
+}
 
 
 def has_target(kind: Kind) -> bool:
-    """Tell whether a kind of fault happens to certain processes."""
-    return kind in SIGNALS or kind in IN_WORKER
+    """Tell whether a kind of fault happens to certain processes, or to the hosts that they are on."""
+    return kind in SIGNALS or kind in IN_WORKER or kind in NETWORK

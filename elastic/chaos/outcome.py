@@ -16,6 +16,7 @@ from elastic.events import Record
 from elastic.filesystem import write_whole
 from elastic.rundir import RunDir
 from elastic.views.audit import audit, tell
+from elastic.views.worlds import at_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,14 @@ class Report:
     Attributes:
         exact: whether the audit proves that each sample was used once; None without records of it.
         samples: what it says, a line each.
+        split: worlds that trained at the same time, in words.
     """
 
     verdicts: tuple[Verdict, ...]
     end: End
     exact: bool | None
     samples: tuple[str, ...]
+    split: tuple[str, ...] = ()
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -67,6 +70,7 @@ class Report:
             found.append("no fault was injected")
         if self.exact is not True:
             found.append(f"samples: {self.samples[-1]}")
+        found += self.split
         if self.end.fault is not None:
             found.append(self.end.fault)
         return tuple(found)
@@ -79,7 +83,11 @@ class Report:
 def report(planned: Sequence[Planned], records: Sequence[Record], until: float, end: End, run_dir: RunDir) -> Report:
     """Judge a run that has ended; see `verdict.judge`."""
     exact, samples = _samples(run_dir.audit)
-    return Report(judge(planned, records, until), end, exact, samples)
+    split = tuple(
+        f"two worlds trained at once: {a.generation} on {a.host} and {b.generation} on {b.host}"
+        for a, b in at_once(records)
+    )
+    return Report(judge(planned, records, until), end, exact, samples, split)
 
 
 def _samples(folder: Path) -> tuple[bool | None, tuple[str, ...]]:

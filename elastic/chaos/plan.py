@@ -21,7 +21,7 @@ from pydantic import Field, PositiveInt, ValidationError, field_validator, model
 
 from discovery.problems import explain
 from elastic.channel import Phase
-from elastic.chaos.kinds import AMOUNTS, IN_WORKER, LASTS_S, STOPPED_S, Kind
+from elastic.chaos.kinds import AMOUNTS, DISK, IN_WORKER, LASTS_S, STOPPED_S, Kind
 from elastic.config import Section
 from elastic.errors import ConfigError
 from elastic.events import Event
@@ -40,7 +40,8 @@ class Fault(Section):
     Attributes:
         kind, target: or lists to draw from.
         for_s: how long it lasts; None: the kind's own time, or until it is cured.
-        amount: mebibytes that `memory` and `oom` leave, seconds that `clock` jumps.
+        amount: mebibytes that `memory` and `oom` leave, seconds that `clock` jumps, what each way of a host's
+            link does under `net_delay` (seconds), `net_loss` (a share) and `net_rate` (bytes a second).
         settle_s: how long the job may take to recover; None: the plan's.
     """
 
@@ -101,6 +102,8 @@ class Plan(Section):
         until: when the job is stopped: once all `faults` are over, or never, as it reaches its `goal`.
         limit_s: the whole run ends then, whatever is left.
         settle_s: how long after a fault the job must be whole again.
+        hosts: so many hosts of one slot each, on this machine, with a network of their own that can be broken,
+            in the place of the job's; None: the job's.
         disk_mb: size of the file system that faults of the disk fill.
         job: laid on the job's configuration.
     """
@@ -110,9 +113,17 @@ class Plan(Section):
     until: Literal["faults", "goal"] = "faults"
     limit_s: float = Field(default=1800.0, gt=0)
     settle_s: float = Field(default=60.0, gt=0)
+    hosts: PositiveInt | None = None
     disk_mb: PositiveInt = 256
     job: dict[str, Any] = Field(default_factory=dict)
     faults: tuple[Fault, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _one_ground(self) -> Self:
+        on_disk = [kind for fault in self.faults for kind in _listed(fault.kind) if kind in DISK]
+        if self.hosts is not None and on_disk:
+            raise ValueError(f"{on_disk[0]} is for jobs on this machine's own file system; leave out 'hosts'")
+        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,12 +20,14 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 
+from elastic.chaos import network
 from elastic.chaos.cue import Cue
 from elastic.chaos.disk import Disk
 from elastic.chaos.faults import Ground, NotYet, Ongoing, Skip, inject, obstacle
 from elastic.chaos.hosts import HostsFile, slots_of
 from elastic.chaos.job import Job
 from elastic.chaos.kinds import DISK, has_target
+from elastic.chaos.net.hosts import Net
 from elastic.chaos.outcome import End, Report, report, show, write
 from elastic.chaos.plan import Plan, Planned, load_plan, overrides, schedule
 from elastic.chaos.pulses import Pulses
@@ -62,29 +64,37 @@ def run_chaos(
     """
     plan = load_plan(plan_file)
     seed = plan.seed if seed is None else seed
-    sets = ["audit=true", *overrides(plan.job), *sets]
+    own = [f"hosts=[{','.join(network.hosts_of(plan.hosts))}]"] if plan.hosts is not None else []
+    sets = ["audit=true", *overrides(plan.job), *sets, *own]
     config = load(job, sets, extra)
-    if not is_local(hosts := hosts_of(config)):
+    if plan.hosts is not None and (why := network.obstacle(plan.hosts)):
+        raise ConfigError(f"{plan_file}: hosts: {why}")
+    if plan.hosts is None and not is_local(hosts := hosts_of(config)):
         raise ConfigError(
             f"{job}: hosts: found {', '.join(hosts)}; elastic chaos breaks processes of this machine alone"
         )
     directory = RunDir(run_dir.resolve()) if run_dir is not None else fresh(config.name, datetime.now())
     directory.create()
     planned = schedule(plan, seed)
-    needs_disk = any(p.kind in DISK and obstacle(p.kind) is None for p in planned)
+    needs_disk = any(p.kind in DISK and obstacle(p.kind, plan.hosts) is None for p in planned)
     small = Disk(directory.checkpoints, plan.disk_mb) if needs_disk else None
     folder = Path(tempfile.mkdtemp(prefix="elastic-chaos-"))
     line = [sys.executable, "-m", "elastic", "run", str(job), "--run-dir", str(directory.path)]
     line += [word for pair in sets for word in ("--set", pair)] + (["--config", str(extra)] if extra else [])
-    ground = Ground(directory, folder, HostsFile(directory.path / "hosts"), config.workers.max, small)
+    net = Net(folder / "net", plan.hosts + 1, switched=True) if plan.hosts is not None else None
+    ground = Ground(directory, folder, HostsFile(directory.path / "hosts"), config.workers.max, small, net)
     try:
         if small is not None:
             small.open()
+        if net is not None:
+            net.open()
         chaos = Chaos(plan, planned, config, ground)
         found = chaos.run(line)
     finally:
         if small is not None:
             small.close()
+        if net is not None:
+            net.close()
         shutil.rmtree(folder, ignore_errors=True)
     path = write(directory, plan.name, seed, planned, found)
     show(plan.name, seed, found, path)
@@ -125,7 +135,8 @@ class Chaos:
         """Start the job, break it, see it to its end; return what came of it."""
         previous = {n: signal.signal(n, lambda s, _: self._hear_signal(s)) for n in (signal.SIGINT, signal.SIGTERM)}
         began = time.monotonic()
-        job = self._job = Job(line, self._ground.folder, self._ground.run_dir.logs / "elastic-run.log")
+        output = self._ground.run_dir.logs / "elastic-run.log"
+        job = self._job = Job(line, self._ground.folder, output, self._ground.net)
         try:
             while True:
                 ended = job.code() is not None
@@ -176,7 +187,7 @@ class Chaos:
         training_s = now - self._training_since if self._training_since is not None else -1.0
         if not planned.overlap and not all(t.over for t in self._trials.values()):
             return
-        reason = obstacle(planned.kind)
+        reason = obstacle(planned.kind, self._plan.hosts)
         if reason is not None:
             self._skip(planned, reason)
         if reason is not None or not self._cue.due(self._step(), training_s, now):

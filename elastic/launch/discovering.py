@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from subprocess import DEVNULL
 from types import TracebackType
 from typing import Self
 
@@ -19,7 +20,7 @@ from elastic.errors import ConfigError
 from elastic.rundir import RunDir
 
 SCRIPT = Path(discovery.__file__).with_name("discover_hosts.sh")
-FIRST_S = 10.0
+ASK_S = 1.0
 END_S = 2.0
 POLL_S = 0.02
 
@@ -77,7 +78,7 @@ class Discovering:
             raise ConfigError(f"discovery: {error}") from None
         for left in (self._place.problem, self._place.answer, self._place.path / "tried"):
             left.unlink(missing_ok=True)
-        subprocess.run([str(SCRIPT)], env=os.environ | self.env, stdout=subprocess.DEVNULL, check=False)
+        self._ask()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -87,18 +88,34 @@ class Discovering:
             time.sleep(POLL_S)
         shutil.rmtree(self._place.path, ignore_errors=True)
 
-    def first(self, within_s: float = FIRST_S) -> tuple[str, ...]:
-        """Return the `host:slots` lines of the first answer; none if there is no host yet.
+    def first(self, within_s: float) -> tuple[str, ...]:
+        """Return the `host:slots` lines of the first answer that names any; none if there is no such in time.
 
         Raises:
             ConfigError: when discovery cannot start.
         """
         ends = time.monotonic() + within_s
+        asked_at = time.monotonic()
         while time.monotonic() < ends:
             lines = self._place.read_answer()
             if lines:
                 return lines
             if lines is None and self._place.problem.exists():
-                raise ConfigError(f"discovery: {self._place.problem.read_text(encoding='utf-8').strip()}")
+                raise ConfigError(f"discovery: {self.problem}")
+            if time.monotonic() - asked_at > ASK_S:
+                asked_at = time.monotonic()
+                self._ask()
             time.sleep(POLL_S)
         return ()
+
+    @property
+    def problem(self) -> str:
+        """Why there is no host, as far as discovery has said."""
+        try:
+            return self._place.problem.read_text(encoding="utf-8").strip()
+        except OSError:
+            return "no hosts yet: no source has answered"
+
+    def _ask(self) -> None:
+        """Ask as a launcher does: the daemon ends when nobody does."""
+        subprocess.run([str(SCRIPT)], env=os.environ | self.env, stdout=DEVNULL, stderr=DEVNULL, check=False)

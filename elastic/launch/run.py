@@ -28,6 +28,7 @@ from elastic.views import summary as summaries
 PERIOD_S = 0.1
 QUIET_S = 5.0  # after so long without a fact, look whether there is room for one
 ROOM_BYTES = 1 << 16
+FIRST_S = 10.0  # without a host for so long, say why
 LEFTOVERS_S = 10.0  # agents notice within this time that their launcher is gone
 
 
@@ -56,10 +57,38 @@ def run_job(job: Path, config: Config, run_dir: Path | None, sets: Sequence[str]
             line = ray.command(job, directory.path, sets, extra)
             return Supervisor(config, directory, screen).run(line, ray.environment())
         with Discovering(config, directory, horovodrun.hosts_of(config)) as discovering:
-            line = horovodrun.command(config, job, directory.path, sets, extra, discovering.first())
-            return Supervisor(config, directory, screen).run(line, horovodrun.environment(discovering.env))
+            hosts = _first_hosts(discovering, config.network.start_timeout_s, screen)
+            _refuse_a_name_that_nobody_reaches(horovodrun.to_come(config, hosts) or hosts)
+            line = horovodrun.command(config, job, directory.path, sets, extra, hosts)
+            return Supervisor(config, directory, screen).run(line, horovodrun.environment(config, discovering.env))
     finally:
         close()
+
+
+def _first_hosts(discovering: Discovering, within_s: float, screen: Screen) -> tuple[str, ...]:
+    """Wait for hosts, as the launcher would, but say what keeps them out.
+
+    Raises:
+        ConfigError: when there are none in time.
+    """
+    hosts = discovering.first(min(FIRST_S, within_s))
+    if not hosts:
+        screen.line(discovering.problem)
+        hosts = discovering.first(within_s - FIRST_S)
+    if not hosts:
+        raise ConfigError(f"discovery: no hosts within {within_s:g} s (network.start_timeout_s): {discovering.problem}")
+    return hosts
+
+
+def _refuse_a_name_that_nobody_reaches(hosts: Sequence[str]) -> None:
+    """See that workers on other hosts can reach those on this one; discovery sees to the other hosts.
+
+    Raises:
+        ConfigError: with what to change.
+    """
+    others = horovodrun.remote(hosts)
+    if others and len(others) < len(hosts) and (found := doctor.own_name()).level is not doctor.Level.OK:
+        raise ConfigError(f"{found.found}; {found.advice}")
 
 
 def _serve_metrics(config: Config, directory: RunDir, screen: Screen) -> Callable[[], None]:

@@ -69,3 +69,22 @@ def end_of(records: Sequence[Record]) -> Record | None:
     """Return how the run ended, unless it has been started again since."""
     last = next((r for r in reversed(records) if r.event in ENDS or r.event == "JobStarted"), None)
     return last if last is not None and last.event in ENDS else None
+
+
+def at_once(records: Sequence[Record]) -> list[tuple[Record, Record]]:
+    """Return each two worlds that trained at the same time: there must be none.
+
+    A world trains from the first step to the last fact of progress that its rank 0 tells of; whoever is
+    rank 0 of two worlds cannot be in both. Each world is returned as rank 0's first fact of it.
+    """
+    spans: dict[tuple[str, int, int], list[Record]] = {}
+    for record in records:
+        if record.rank == 0 and record.event in PROGRESS:
+            span = spans.setdefault((record.host, record.pid, record.generation), [record, record])
+            span[1] = record
+    ordered = sorted(spans.values(), key=lambda span: span[0].time)
+    found = []
+    for number, (first, last) in enumerate(ordered):
+        later = (other for other, _ in ordered[number + 1 :] if other.time < last.time)
+        found += [(first, other) for other in later if other.pid != first.pid or other.host != first.host]
+    return found

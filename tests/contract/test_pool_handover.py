@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import pytest
 
 from elastic.agent import claim as claim_module
-from elastic.agent.claim import UNKNOWN_EXIT, Claimed, claim
+from elastic.agent.claim import UNKNOWN_EXIT, Claimed, claim, count
 from elastic.agent.keeper import Keeper
 from elastic.agent.loop import Loop
 from elastic.agent.meeting import Meeting
@@ -189,6 +189,24 @@ def test_a_claim_gets_the_standby_and_its_job(host: Host) -> None:
     assert found.assignment == {"job": "/jobs/mnist.yaml", "config": host.config, "run_dir": "/runs/1"}
     found.worker.kill()
     host.meanwhile(found.worker.reap)
+
+
+def test_standbys_are_counted_and_none_is_taken(host: Host) -> None:
+    assert host.meanwhile(lambda: count(host.meeting)) == 0
+    pid = host.warm()
+    assert host.meanwhile(lambda: count(host.meeting)) == 1
+    assert host.meanwhile(lambda: count(host.meeting)) == 1
+    found = host.claim()
+    assert found is not None
+    assert found.worker.pid == pid
+    assert host.meanwhile(lambda: count(host.meeting)) == 0
+    found.worker.kill()
+    host.meanwhile(found.worker.reap)
+
+
+def test_a_host_without_a_pool_has_no_standbys(meeting: Meeting) -> None:
+    meeting.open()
+    assert count(meeting) == 0
 
 
 def test_a_claimed_worker_is_heard_and_told_as_if_it_had_been_started_here(host: Host) -> None:

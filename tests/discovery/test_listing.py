@@ -291,6 +291,17 @@ def test_a_listed_host_is_dropped_when_enough_looks_fail_in_a_row() -> None:
     assert world.told(Kind.HOST_DROPPED)[0].reason == "3 health checks failed in a row; the last: timed out"
 
 
+def test_a_listed_host_that_is_looked_up_anew_need_not_show_itself_anew() -> None:
+    world = World(GATED)
+    world.hear("a:1")
+    world.look(a="")
+    known, world.addresses = world.addresses, {}  # another daemon goes on from what this one has left
+    assert world.after(1.0) == ("a:1",)
+    world.addresses = known
+    assert world.after(1.0) == ("a:1",)
+    assert not world.told(Kind.HOST_DROPPED)
+
+
 def test_looks_come_in_their_turn() -> None:
     world = World(GATED)
     world.hear("a:1")

@@ -138,6 +138,8 @@ THERE = HERE_FACTS | {"disk_free_bytes": 2**30, "hostname": "node1", "address": 
         ({"disk_free_bytes": 0}, "its disk has less than 256 MiB free"),
         ({"address": "127.0.1.1"}, "its own name, node1, is 127.0.1.1 there"),
         ({"address": None}, "its own name, node1, does not resolve there"),
+        ({"address": None, "only_6": False}, "its own name, node1, does not resolve there"),
+        ({"address": None, "only_6": True}, "its own name, node1, has no IPv4 address there"),
     ],
     ids=str,
 )

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from discovery.place import Place
+from elastic.chaos.net.hosts import Net
 from tests.e2e.job import ROOT
-from tests.hosts.net import Net
 
 pytestmark = [pytest.mark.chaos, pytest.mark.usefixtures("buildable")]
 
@@ -130,8 +130,7 @@ def test_a_link_that_is_down_for_a_moment_drops_nobody(begin: Callable[..., Laun
 
 def test_a_host_whose_own_name_is_loopback_is_left_out_with_what_to_do(begin: Callable[..., Launcher]) -> None:
     launcher = begin(2)
-    hosts = Path("/etc/netns") / launcher.net["h1"].space / "hosts"
-    hosts.write_text("127.0.0.1 localhost\n127.0.1.1 h1\n")
+    launcher.net.call_itself("h1", "127.0.1.1")
     launcher.name("h1:1", "localhost:1")
     launcher.wait("localhost:1")
     launcher.wait_out("h1", "its own name, h1, is 127.0.1.1 there")

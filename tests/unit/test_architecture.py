@@ -27,7 +27,7 @@ BOTTOM = tuple(
     f"elastic.{name}"
     for name in (
         *("config", "jobfile", "events", "eventlog", "errors", "progress", "channel", "rundir"),
-        *("filesystem", "heartbeats", "stragglers", "deeds", "listener"),
+        *("filesystem", "heartbeats", "stragglers", "deeds", "listener", "route"),
     )
 )
 ABOVE_BOTTOM = ("elastic.cli", "elastic.launch", "elastic.agent", "elastic.worker", "elastic.views", "elastic.chaos")

@@ -291,3 +291,9 @@ def test_a_run_passes_when_nothing_was_lost(
     found = Report(verdicts, end, exact, ("words",))
     assert found.faults == faults
     assert found.passed == (not faults)
+
+
+def test_a_run_in_which_two_worlds_trained_at_once_does_not_pass() -> None:
+    split = ("two worlds trained at once: 2 on h1 and 2 on h2",)
+    found = Report((GOOD,), STOPPED, True, ("words",), split)
+    assert found.faults == split

@@ -15,6 +15,7 @@ from elastic.launch.discovering import Discovering, settings_of
 from elastic.launch.horovodrun import is_local
 from elastic.rundir import RunDir
 
+WITHIN_S = 10.0
 JOB = "model: elastic.examples.mnist:model\ndata: bundled\n"
 
 
@@ -34,10 +35,10 @@ def config(text: str, folder: Path) -> Config:
 
 def test_by_default_the_hosts_are_those_of_a_file_in_the_run_directory(directory: RunDir) -> None:
     with Discovering(Config(), directory, ("localhost:2",)) as discovering:
-        assert discovering.first() == ("localhost:2",)
+        assert discovering.first(WITHIN_S) == ("localhost:2",)
         directory.hosts.write_text("localhost:1\n")
         ends = time.monotonic() + 10
-        while discovering.first() != ("localhost:1",):
+        while discovering.first(WITHIN_S) != ("localhost:1",):
             assert time.monotonic() < ends
             time.sleep(0.05)
     assert "HostListed" in directory.decisions.read_text()
@@ -47,7 +48,7 @@ def test_by_default_the_hosts_are_those_of_a_file_in_the_run_directory(directory
 def test_nothing_runs_after_the_job(directory: RunDir) -> None:
     place = Place.of(directory.discovery)
     with Discovering(Config(), directory, ("localhost:2",)) as discovering:
-        discovering.first()
+        discovering.first(WITHIN_S)
         assert place.daemon() is not None
     assert place.daemon() is None
     assert not place.path.exists()
@@ -59,7 +60,7 @@ def test_other_sources_take_the_place_of_the_file(directory: RunDir, tmp_path: P
     assert settings_of(found, directory).settle_s == 2.0
     assert settings_of(found, directory).notices == directory.notices
     with Discovering(found, directory, ("localhost:2",)) as discovering:
-        assert discovering.first() == ("localhost:3",)
+        assert discovering.first(WITHIN_S) == ("localhost:3",)
 
 
 def test_a_source_that_cannot_be_used_stops_the_job_before_its_start(
@@ -73,7 +74,7 @@ def test_a_source_that_cannot_be_used_stops_the_job_before_its_start(
         pytest.raises(ConfigError, match=r"no cluster to ask|client is not installed"),
         Discovering(found, directory, ()) as discovering,
     ):
-        discovering.first()
+        discovering.first(WITHIN_S)
     assert time.monotonic() - began < 8.0
 
 
@@ -96,6 +97,22 @@ def test_a_job_with_sources_is_written_as_it_was_read(tmp_path: Path) -> None:
     found = config("discovery: {sources: [{slurm: {}}, {static: ['a:1']}], gate: {check: none}}\n", tmp_path)
     (tmp_path / "again.yaml").write_text(dump(found))
     assert load(tmp_path / "again.yaml") == found
+
+
+@pytest.mark.parametrize(
+    "source", ["file: hosts", "slurm:", "slurm: {job: 7}", "command: cat more", "ray: {per_slot: 2}"]
+)
+def test_a_worker_is_given_a_job_with_sources_as_it_was_read(tmp_path: Path, source: str) -> None:
+    found = config(f"discovery: {{sources: [{{{source}}}]}}\n".replace("slurm:}", "slurm: }"), tmp_path)
+    assert Config.model_validate(found.model_dump(mode="json", by_alias=True)) == found
+
+
+def test_without_hosts_discovery_says_why_and_goes_on_looking(directory: RunDir) -> None:
+    with Discovering(Config(), directory, ("nowhere.invalid:1",)) as discovering:
+        assert discovering.first(8.0) == ()  # longer than a daemon waits for somebody to ask
+        assert discovering.problem.startswith("no hosts yet: nowhere.invalid: no connection to its port 22")
+        directory.hosts.write_text("localhost:1\n")
+        assert discovering.first(WITHIN_S) == ("localhost:1",)
 
 
 def test_no_known_hosts_are_not_this_machine() -> None:

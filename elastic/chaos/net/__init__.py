@@ -1,0 +1,1 @@
+"""Hosts of their own on one machine, and a network between them that can be broken."""
