@@ -202,6 +202,7 @@ class _Fit:
         params = {"epochs": config.epochs, "steps": None, "verbose": request.verbose}
         callbacks = Callbacks(mine, request.model, params, lambda: hvd.rank() == 0)
         state = TrainingState(request.model, steps, callbacks, store, context.emit)
+        state.samples = len(request.source), len(request.validation or ())
         if go is not None:
             state.generation = go.generation
             state.stash = Stash(f"/proc/{go.agent_pid}/fd/{go.stash_fd}")

@@ -5,7 +5,7 @@ back: `restore` takes back the half-done forward pass, and `sync` brings everyon
 advanced survivor. Only when no worker holds a state does the newest valid checkpoint count.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -15,6 +15,7 @@ import horovod.tensorflow as hvd
 import keras
 import numpy as np
 
+from elastic.errors import ConfigError
 from elastic.events import CheckpointLoaded, CheckpointRejected, Event, StashLoaded
 from elastic.progress import Progress
 from elastic.worker import checkpoint
@@ -77,6 +78,7 @@ class TrainingState(KerasState):
         stash: where to put the state by between two worlds, if there is an agent.
         remains: what has been put by, here and in slots that are no more.
         hosts: what the launcher has told of changes of the set of hosts.
+        samples: how many this worker sees, for training and for validation.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class TrainingState(KerasState):
         self.remembered: list[Any] = []
         self.generation = 0
         self.hosts = HostNews()
+        self.samples = (0, 0)
         self.stash: Stash | None = None
         self.remains = Remains(None, None)
         self.holds_state = False
@@ -130,9 +133,14 @@ class TrainingState(KerasState):
         """Host changes travel with every step."""
 
     def sync(self) -> None:
-        """Agree on the most advanced worker, or else on a checkpoint, and take its state."""
+        """Agree on the most advanced worker, or else on a checkpoint, and take its state.
+
+        Raises:
+            ConfigError: when this worker sees other data than those that train, or than rank 0.
+        """
         with collectives():
-            rows = gather_rows([int(self.holds_state), self.generation], "generation")
+            rows = gather_rows([int(self.holds_state), *self.samples, self.generation], "generation")
+            refuse_other_data(rows, hvd.rank())
             if not any(row[0] for row in rows):
                 self._load_what_is_left()
             root, standings, packed = exchange(self._standing(), self.variables(), dumps(self._objects()), "training")
@@ -216,6 +224,25 @@ class TrainingState(KerasState):
 
     def _save_model(self) -> None:
         """No copy is kept in memory."""
+
+
+def refuse_other_data(rows: Sequence[tuple[int, ...]], rank: int) -> None:
+    """See that a worker has the samples that the others have; with others, its steps would not meet theirs.
+
+    Args:
+        rows: of each rank, whether it holds a state, its samples for training and for validation, and more.
+        rank: of this worker.
+
+    Raises:
+        ConfigError: when it does not.
+    """
+    leader = max(range(len(rows)), key=lambda r: (rows[r][0], -r))
+    mine, expected = rows[rank][1:3], rows[leader][1:3]
+    if mine != expected:
+        raise ConfigError(
+            f"data: this worker sees {mine[0]} samples and {mine[1]} for validation, rank {leader} sees {expected[0]} "
+            f"and {expected[1]}; every worker must be given the same data"
+        )
 
 
 def _reached(objects: dict[str, Any]) -> tuple[int, int]:

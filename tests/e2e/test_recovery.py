@@ -114,3 +114,21 @@ def test_an_exception_in_the_users_code_ends_the_job_with_its_traceback(start: S
     assert output.index("Traceback") < output.index("the job failed")
     assert "broken.py" in output
     assert json.loads(job.run_dir.summary.read_text())["status"] == "failed"
+
+
+@pytest.mark.chaos
+def test_a_worker_with_other_data_ends_the_job_and_says_so(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "other.py").write_text(
+        "from pathlib import Path\n"
+        "import numpy as np\n"
+        "def data():\n"
+        "    count = 640\n"
+        "    try:\n"
+        "        Path('first').mkdir()\n"
+        "    except FileExistsError:\n"
+        "        count += 1\n"
+        "    return np.zeros((count, 28, 28, 1), np.float32), np.zeros(count, np.int64)\n"
+    )
+    job = start(MNIST, "data=other:data", "standby.size=0")
+    assert job.finish() == 2, job.transcript()
+    assert "every worker must be given the same data" in job.output()
