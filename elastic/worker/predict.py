@@ -28,6 +28,7 @@ from elastic.worker.elements_feed import feed_of
 from elastic.worker.loop import run
 from elastic.worker.membership import Membership
 from elastic.worker.parts import Drained
+from elastic.worker.same_data import refuse_other_data
 from elastic.worker.state import exchange
 from elastic.worker.stopwatch import Stopwatch
 
@@ -72,7 +73,7 @@ class _Predict:
         self._context = context
         self._feed = feed_of(source)
         self._compute = tf.function(_first_of(model), reduce_retracing=True, autograph=False)
-        self._state = _Predicted([v.value for v in model.variables], context)
+        self._state = _Predicted([v.value for v in model.variables], len(source), context)
         self._outputs: Any = None
 
     def run(self) -> Any:
@@ -134,9 +135,10 @@ class _Predict:
 class _Predicted(State):
     """What is predicted so far, on every worker, and the weights that it is predicted with."""
 
-    def __init__(self, variables: Sequence[Any], context: Context) -> None:
+    def __init__(self, variables: Sequence[Any], samples: int, context: Context) -> None:
         super().__init__(bcast_object=None, get_rank=hvd.rank)
         self.variables = variables
+        self.samples = samples
         self.parts: list[list[NDArray[Any]]] = []
         self.done = 0
         self.generation = 0
@@ -160,9 +162,15 @@ class _Predicted(State):
             raise HostsUpdatedInterrupt(False)
 
     def sync(self) -> None:
-        """Take weights and rounds of whoever has most."""
+        """Take weights and rounds of whoever has most.
+
+        Raises:
+            ConfigError: when this worker has other data than those that have predicted, or than rank 0.
+        """
         with collectives():
-            self.generation = 1 + max(row[0] for row in gather_rows([self.generation], "predict.generation"))
+            rows = gather_rows([int(self.done > 0), self.samples, self.generation], "predict.generation")
+            refuse_other_data([row[:-1] for row in rows], hvd.rank())
+            self.generation = 1 + max(row[-1] for row in rows)
             root, _, packed = exchange((self.done,), self.variables, dumps((self.parts, self.done)), "predict")
         self.parts, self.done = loads(packed)
         self._context.entered(hvd.rank(), hvd.size(), self.generation)

@@ -5,7 +5,7 @@ back: `restore` takes back the half-done forward pass, and `sync` brings everyon
 advanced survivor. Only when no worker holds a state does the newest valid checkpoint count.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -15,7 +15,6 @@ import horovod.tensorflow as hvd
 import keras
 import numpy as np
 
-from elastic.errors import ConfigError
 from elastic.events import CheckpointLoaded, CheckpointRejected, Event, StashLoaded
 from elastic.progress import Progress
 from elastic.worker import checkpoint
@@ -23,6 +22,7 @@ from elastic.worker.callbacks import Callbacks
 from elastic.worker.checkpoint import CheckpointStore, Snapshot
 from elastic.worker.collective import collectives, dumps, gather_rows, loads
 from elastic.worker.next_world import HostNews
+from elastic.worker.same_data import refuse_other_data
 from elastic.worker.stash import Remains, Stash, assign_bytes
 from elastic.worker.state import KerasState, assign_all, exchange
 from elastic.worker.step import Steps
@@ -140,7 +140,7 @@ class TrainingState(KerasState):
         """
         with collectives():
             rows = gather_rows([int(self.holds_state), *self.samples, self.generation], "generation")
-            refuse_other_data(rows, hvd.rank())
+            refuse_other_data([row[:-1] for row in rows], hvd.rank())
             if not any(row[0] for row in rows):
                 self._load_what_is_left()
             root, standings, packed = exchange(self._standing(), self.variables(), dumps(self._objects()), "training")
@@ -224,25 +224,6 @@ class TrainingState(KerasState):
 
     def _save_model(self) -> None:
         """No copy is kept in memory."""
-
-
-def refuse_other_data(rows: Sequence[tuple[int, ...]], rank: int) -> None:
-    """See that a worker has the samples that the others have; with others, its steps would not meet theirs.
-
-    Args:
-        rows: of each rank, whether it holds a state, its samples for training and for validation, and more.
-        rank: of this worker.
-
-    Raises:
-        ConfigError: when it does not.
-    """
-    leader = max(range(len(rows)), key=lambda r: (rows[r][0], -r))
-    mine, expected = rows[rank][1:3], rows[leader][1:3]
-    if mine != expected:
-        raise ConfigError(
-            f"data: this worker sees {mine[0]} samples and {mine[1]} for validation, rank {leader} sees {expected[0]} "
-            f"and {expected[1]}; every worker must be given the same data"
-        )
 
 
 def _reached(objects: dict[str, Any]) -> tuple[int, int]:
