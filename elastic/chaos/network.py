@@ -29,26 +29,23 @@ def obstacle(hosts: int | None) -> str | None:
 
 def spoil(fault: Planned, hosts: Sequence[str], net: Net) -> None:
     """Begin a fault on these hosts."""
-    if fault.kind is Kind.DNS_FAILURE:
-        net.know_names(False)
-        return
-    for host in hosts:
-        if fault.kind is Kind.LINK_DOWN:
-            net.unplug(host)
-        elif net.switch is not None:
-            net.switch.set(host, ways_of(fault))
+    _change(fault, hosts, net, ways_of(fault), whole=False)
 
 
 def restore(fault: Planned, hosts: Sequence[str], net: Net) -> None:
     """End it."""
+    _change(fault, hosts, net, Ways(CLEAR, CLEAR), whole=True)
+
+
+def _change(fault: Planned, hosts: Sequence[str], net: Net, ways: Ways, *, whole: bool) -> None:
     if fault.kind is Kind.DNS_FAILURE:
-        net.know_names(True)
+        net.know_names(whole)
         return
     for host in hosts:
         if fault.kind is Kind.LINK_DOWN:
-            net.plug_in(host)
+            (net.plug_in if whole else net.unplug)(host)
         elif net.switch is not None:
-            net.switch.set(host, Ways(CLEAR, CLEAR))
+            net.switch.set(host, ways)
 
 
 def ways_of(fault: Planned) -> Ways:
