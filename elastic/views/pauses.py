@@ -152,7 +152,7 @@ def _open(records: Sequence[Record], progress: float | None) -> Pause | None:
         if not broken and (end is None or end.event == "JobFinished"):
             return None
     if end is not None:
-        last = end.time
+        last = max(begin, end.time)
     detected = _detected(since, begin) if progress is not None else begin
     causes = tuple(r for r in since if r.event in _CAUSES)
     return Pause(_edges(begin, detected, last, last, last, last), (), causes, 0, 0)

@@ -134,6 +134,12 @@ def test_whatever_happened_each_moment_counts_once(records: list[Record]) -> Non
     assert 0.0 <= share <= 1.0
 
 
+def test_a_step_after_the_jobs_end_leaves_no_pause_before_it() -> None:
+    late = [fact(0.0, "WorldFormed", 1, 0, step=0, size=1), fact(0.0, "JobFailed", 1, -1)]
+    late += [fact(1.0, "FirstStepDone", 1, 0, step=1, pause_s=0.0)]
+    assert [(p.begin, p.end) for p in pauses(late)] == [(0.0, 1.0), (1.0, 1.0)]
+
+
 @given(ANY_FACTS)
 def test_whatever_happened_the_phases_of_a_pause_add_up(records: list[Record]) -> None:
     records.sort(key=lambda r: r.time)

@@ -24,7 +24,8 @@ class Launcher:
         self.requests: list[bytes] = []
         self.ignored: list[socket.socket] = []
         self._server = socket.create_server(("127.0.0.1", 0))
-        self.upstream = Upstream("127.0.0.1", self._server.getsockname()[1])
+        self.address = ("127.0.0.1", self._server.getsockname()[1])
+        self.upstream = Upstream(*self.address)
         threading.Thread(target=self._serve, daemon=True).start()
 
     def close(self) -> None:
@@ -102,6 +103,8 @@ def test_a_launcher_that_is_far_away_is_reached(launcher: Launcher, monkeypatch:
     create = socket.create_connection
 
     def far(address: tuple[str, int], timeout: float) -> socket.socket:
+        if address != launcher.address:  # of another thread, such as one that an earlier test has left
+            return create(address, timeout=timeout)
         tried.append(timeout)
         if timeout < 0.5:
             raise TimeoutError
