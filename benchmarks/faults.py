@@ -34,7 +34,9 @@ def start(folder: Path, hosts: str, *sets: str, model: str = "cnn") -> jobs.Job:
     folder.mkdir(parents=True, exist_ok=True)
     options = ("-np", hosts.rpartition(":")[2], "--min-np", "1", "--max-np", "4")
     env = {"PYTHONPATH": str(jobs.ROOT)}
-    chosen = (*SETS, f"model=benchmarks.models:{model}", *sets)
+    batch = any(pair.startswith("batch.") for pair in sets)
+    usual = (pair for pair in SETS if not (batch and pair.startswith("batch.")))
+    chosen = (*usual, f"model=benchmarks.models:{model}", *sets)
     return jobs.start(folder, MNIST, *chosen, launcher="horovodrun", hosts=(hosts,), options=options, env=env)
 
 
