@@ -17,13 +17,15 @@ from elastic.events import read
 
 MODELS = {"cnn": "MNIST CNN", "dense": "dense, 25 M parameters"}
 SETS = ("batch.global=64", "checkpoint.every_s=10", "commit.steps=null")
-WINDOWS_S = {"cnn": 10.0, "dense": 10.0}
+WINDOWS_S = {"cnn": 10.0, "dense": 30.0}  # of some 350 steps and of some 40
+SETTLED = {"cnn": throughput.SETTLED, "dense": 20}
 
 
 def measure(model: str, pairs: int) -> dict[str, Any]:
     """Return the figures of one model."""
     with tempfile.TemporaryDirectory(prefix="elastic-steady-") as temporary:
-        found = throughput.measure(Path(temporary), pairs, model=model, window_s=WINDOWS_S[model], sets=SETS)
+        window_s, settled = WINDOWS_S[model], SETTLED[model]
+        found = throughput.measure(Path(temporary), pairs, model=model, window_s=window_s, sets=SETS, settled=settled)
         facts = read(Path(temporary) / "ours" / "run" / "events.jsonl")
     written = [r for r in facts if r.event == "CheckpointWritten"]
     return {

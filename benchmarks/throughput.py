@@ -56,7 +56,13 @@ class Side:
 
 
 def measure(
-    folder: Path, pairs: int, *, model: str = "cnn", window_s: float = WINDOW_S, sets: tuple[str, ...] = ()
+    folder: Path,
+    pairs: int,
+    *,
+    model: str = "cnn",
+    window_s: float = WINDOW_S,
+    sets: tuple[str, ...] = (),
+    settled: int = SETTLED,
 ) -> list[Pair]:
     """Run our job and static stock Horovod and return so many pairs of windows.
 
@@ -66,25 +72,26 @@ def measure(
         model: of `benchmarks.models`.
         window_s: length of a window.
         sets: further settings of ours.
+        settled: steps after which windows begin.
     """
     theirs = stock.start(folder / "stock", "localhost:2", elastic=False, model=model)
     try:
-        theirs.wait_steps(2 * SETTLED)
+        theirs.wait_steps(2 * settled)
         side = Side(theirs.process.pid, tuple(p.pid for p in theirs.workers()), lambda: _last_step(theirs))
         side.send(signal.SIGSTOP)
-        with ours(folder / "ours", model, *sets) as own:
+        with ours(folder / "ours", model, *sets, settled=settled) as own:
             return take_turns(own, side, pairs, window_s)
     finally:
         theirs.close()
 
 
 @contextmanager
-def ours(folder: Path, model: str, *sets: str) -> Iterator[Side]:
+def ours(folder: Path, model: str, *sets: str, settled: int = SETTLED) -> Iterator[Side]:
     """Run a job of ours with a warm pool; it is stopped when it has come into its stride."""
     job = faults.start(folder, "localhost:2", *PATIENT, *sets, model=model)
     try:
         job.wait(lambda r: r.event == "StandbyReady")
-        job.wait_step(SETTLED)
+        job.wait_step(settled)
         workers = (job.pid_of(0), job.pid_of(1))
         pulse = jobs.pulse_of(workers[0])
         side = Side(job.process.pid, workers, lambda: pulse.read().step)
