@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import throughput
-from benchmarks.report import into_readme, machine, spread, tell
+from benchmarks.report import end_when_told, into_readme, machine, spread, tell
 
 SETS = ("batch.global=256", "checkpoint.every_s=3600", "commit.steps=null")
 SHARDS = 4
@@ -59,6 +59,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write the table into the README")
     parser.add_argument("--pairs", type=int, default=10, help="of windows")
     options = parser.parse_args()
+    end_when_told()
     result = {"machine": machine()} | measure(options.pairs)
     tell(result, as_json=options.json, table=table(result))
     if options.write:

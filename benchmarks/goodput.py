@@ -15,9 +15,7 @@ Half an hour a round.
 import argparse
 import json
 import random
-import signal
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -30,7 +28,7 @@ import psutil
 from benchmarks import goodput_plot
 from benchmarks.goodput_systems import SYSTEMS, Running, System
 from benchmarks.others import Row
-from benchmarks.report import into_readme, machine, spread, tell
+from benchmarks.report import end_when_told, into_readme, machine, say, spread, tell
 
 WORKERS = 2
 MUST, MUST_TIMES = 0.90, 2.0  # of an undisturbed run; of the best peer
@@ -196,10 +194,6 @@ def must_words(must: dict[str, Any]) -> list[str]:
     return [f"By its definition {bound}: {'reached' if must['reached'] else 'NOT reached'} ({times})."]
 
 
-def _say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
-
-
 def run(
     chosen: Sequence[System], rounds: int, seconds: float, every_s: float, settled: int, base: Path
 ) -> dict[str, Any]:
@@ -212,7 +206,7 @@ def run(
             folder = base / f"{system.name}-{number}"
             found[system.name].append(measure(system, folder, seconds, every_s, settled, SEED + number))
             last = found[system.name][-1]
-            _say(f"{system.words}: {last.goodput:.3f} ({last.broken.gained:.0f} of {last.quiet.gained:.0f} steps)")
+            say(f"{system.words}: {last.goodput:.3f} ({last.broken.gained:.0f} of {last.quiet.gained:.0f} steps)")
     return figures(found, notes, seconds, every_s)
 
 
@@ -233,7 +227,7 @@ def main() -> None:
     wanted = options.only.split(",")
     if unknown := set(wanted) - set(names):
         parser.error(f"--only: {', '.join(sorted(unknown))}; expected some of {','.join(names)}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the jobs end with this
+    end_when_told()
     if options.file:
         result: dict[str, Any] = json.loads(options.file.read_text())
     else:

@@ -14,8 +14,6 @@ stock `horovodrun` over ssh and `discover_hosts.sh`:
 import argparse
 import contextlib
 import os
-import signal
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -23,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import faults
-from benchmarks.report import into_readme, machine, spread, tell
+from benchmarks.report import end_when_told, into_readme, machine, say, spread, tell
 from elastic.chaos.net.hosts import Net, missing
 from elastic.events import Record
 from tests.e2e.job import BIN, ROOT
@@ -72,7 +70,7 @@ def joins(folder: Path, rounds: int) -> tuple[list[float], list[float]]:
             at = since = run.name("h1", "h2", "h3")
             took.append(run.wait_stepping(3, at) - at)
             pauses.append(pause([r for r in run.job.of("FirstStepDone") if r.time > at], "h3"))
-            _say(f"join: {took[-1]:.3f} s, pause {pauses[-1]:.3f} s")
+            say(f"join: {took[-1]:.3f} s, pause {pauses[-1]:.3f} s")
             run.train_on(REST_S)
             run.wait_stepping(2, run.name("h1", "h2"))
     return took, pauses
@@ -103,7 +101,7 @@ def flap(folder: Path) -> dict[str, Any]:
         run.name("h1", "h2")
         run.train_on(REST_S)
         after = samples_per_s(run, STEADY_S)
-    _say(f"flap: {resets} resets, {during:.0f} samples/s, undisturbed {before:.0f} before and {after:.0f} after")
+    say(f"flap: {resets} resets, {during:.0f} samples/s, undisturbed {before:.0f} before and {after:.0f} after")
     share = during / ((before + after) / 2)
     return {"resets": resets, "samples_per_s": [round(v, 1) for v in (before, during, after)], "share": round(share, 3)}
 
@@ -149,10 +147,6 @@ def _range(found: dict[str, float], count: str) -> str:
     return f"{found['median']:.2f} s ({found['min']:.2f} to {found['max']:.2f}, {count})"
 
 
-def _say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
-
-
 def main() -> None:
     """Measure and tell."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -165,7 +159,7 @@ def main() -> None:
         parser.error("--write needs both parts, or the README loses the other's figures; drop --only")
     if why := missing():
         parser.error(why)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that hosts and job end with this
+    end_when_told()
     result: dict[str, Any] = {"machine": machine()}
     with tempfile.TemporaryDirectory(prefix="elastic-hosts-") as temporary:
         if options.only != "flap":

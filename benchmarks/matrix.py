@@ -13,9 +13,7 @@ Half an hour on two cores.
 import argparse
 import json
 import shutil
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -25,7 +23,7 @@ from typing import Any
 import yaml
 
 from benchmarks.matrix_plans import LIMIT_S, MEANS, Moment, Numbered, plan, senseless
-from benchmarks.report import into_readme, machine, tell
+from benchmarks.report import end_when_told, into_readme, machine, say, tell
 from elastic.chaos.faults import obstacle
 from elastic.chaos.kinds import Kind
 from elastic.chaos.verdict import Outcome
@@ -97,7 +95,7 @@ class Matrix:
 
     def put(self, kind: Kind, moment: Moment, cell: Cell) -> None:
         self.cells[kind, moment] = cell
-        _say(f"{kind} at {moment}: {cell.outcome} {cell.reason}")
+        say(f"{kind} at {moment}: {cell.outcome} {cell.reason}")
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(self._path, json.dumps(plain(self.cells), indent=1).encode())
 
@@ -129,7 +127,7 @@ def strike(kind: Kind, moments: Sequence[Moment]) -> dict[Moment, Cell | None]:
     try:
         process.wait(LIMIT_S + GRACE_S)
     except subprocess.TimeoutExpired:
-        _say(f"{kind}: the run did not end; see {folder}")
+        say(f"{kind}: the run did not end; see {folder}")
     finally:
         _end(process)
     try:
@@ -223,10 +221,6 @@ def _words(cell: Cell | None, reasons: dict[str, int]) -> str:
     return words
 
 
-def _say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
-
-
 def main() -> None:
     """Fill the matrix and tell."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -237,7 +231,7 @@ def main() -> None:
     parser.add_argument("--anew", action="store_true", help="do the chosen cells again")
     parser.add_argument("--dry", action="store_true", help="run nothing: tell what is kept")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the job ends with this
+    end_when_told()
     try:
         keys = chosen(options.only)
     except ValueError as error:

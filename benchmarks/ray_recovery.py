@@ -11,7 +11,6 @@ train        Ray Train v2 (elastic, PyTorch) under the same faults; skipped with
 
 import argparse
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Collection
@@ -21,7 +20,7 @@ from signal import SIGKILL
 from typing import Any
 
 from benchmarks import faults, ray_train
-from benchmarks.report import machine, spread, tell
+from benchmarks.report import machine, say, spread, tell
 from tests.e2e import job as jobs
 from tests.e2e.ray.nodes import Nodes, RayNode
 
@@ -73,7 +72,7 @@ def kill_workers(folder: Path, nodes: Nodes, rounds: int, m: Measured) -> None:
             ).time
             faults.wait_quiet(job)
             m.kills.append(faults.lose(job, rank, SIGKILL))
-            _say(f"kill: {m.kills[-1].total_s:.3f} s")
+            say(f"kill: {m.kills[-1].total_s:.3f} s")
     finally:
         job.close()
 
@@ -98,12 +97,12 @@ def lose_nodes(folder: Path, nodes: Nodes, pair: list[RayNode], rounds: int, m: 
             formed = next(r for r in job.of("WorldFormed") if r.generation == generation + 1)
             noticed = next((r for r in job.of("CollectiveFailed") if r.time > at), formed)
             m.losses.append(NodeLoss(noticed.time - at, formed.time - at, first.time - at))
-            _say(f"node lost: {m.losses[-1]}")
+            say(f"node lost: {m.losses[-1]}")
             pair.append(nodes.add())
             job.wait_stepping(generation + 2, workers=2)
             firsts = [r for r in job.of("FirstStepDone") if r.generation == generation + 2]
             m.joins.append(max(float(r.get("pause_s")) for r in firsts))
-            _say(f"node added: {m.joins[-1]:.3f} s")
+            say(f"node added: {m.joins[-1]:.3f} s")
     finally:
         job.close()
 
@@ -126,7 +125,7 @@ def checkpoint_often(folder: Path, nodes: Nodes, m: Measured) -> None:
             "steps_between": (steps[-1] - steps[0]) / max(1, len(written)),
             "written_s": statistics.median(float(r.get("took_s")) for r in written),
         }
-        _say(f"checkpoints: {m.blocked}")
+        say(f"checkpoints: {m.blocked}")
     finally:
         job.close()
 
@@ -188,10 +187,6 @@ def table(result: dict[str, Any]) -> str:
     theirs = f"{share['ray_train']:.0%}" if share["ray_train"] is not None else "-"
     lines.append(f"| checkpoint every {CHECKPOINT_STEPS} steps: time blocked | {ours} | <= 1% | {theirs} |")
     return "\n".join([*lines, "", f"Ray Train v2: {result['ray_train']}"])
-
-
-def _say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 def main() -> None:

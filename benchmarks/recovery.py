@@ -17,7 +17,6 @@ import argparse
 import json
 import random
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Collection
@@ -26,7 +25,7 @@ from typing import Any
 
 from benchmarks import faults, plot, stock, throughput, torchrun
 from benchmarks.figures import Measured, figures
-from benchmarks.report import into_readme, tell
+from benchmarks.report import end_when_told, into_readme, say, tell
 from benchmarks.table import table
 
 PARTS = ("kill", "freeze", "join", "throughput", "stock", "torchrun")
@@ -70,7 +69,7 @@ def lose_workers(folder: Path, rounds: int, parts: Collection[str], m: Measured)
                 faults.wait_warm(job, since)
                 since = time.time()
                 into.append(faults.lose(job, (len(into) + 1) % 2, number))
-                _say(f"{kind}: {into[-1].total_s:.3f} s")
+                say(f"{kind}: {into[-1].total_s:.3f} s")
     finally:
         job.close()
 
@@ -84,7 +83,7 @@ def add_slots(folder: Path, rounds: int, m: Measured) -> None:
             faults.wait_warm(job, since)
             since = time.time()
             m.joins.append(faults.join(job))
-            _say(f"join: {m.joins[-1]:.3f} s")
+            say(f"join: {m.joins[-1]:.3f} s")
     finally:
         job.close()
 
@@ -92,14 +91,14 @@ def add_slots(folder: Path, rounds: int, m: Measured) -> None:
 def stock_faults(base: Path, turn: int, m: Measured) -> None:
     """Break a stock job in each way; freeze one in the first turn only, as it takes its whole time-out."""
     m.stock_kills.append(stock.kill(base / "stock-kill"))
-    _say(f"stock kill: {m.stock_kills[-1]}")
+    say(f"stock kill: {m.stock_kills[-1]}")
     if turn == 0:
         m.stock_freezes.append(stock.freeze(base / "stock-freeze"))
-        _say(f"stock freeze: {m.stock_freezes[-1]}")
+        say(f"stock freeze: {m.stock_freezes[-1]}")
     pause = stock.join(base / "stock-join")
     if pause is not None:
         m.stock_joins.append(pause)
-    _say(f"stock join: {pause} s")
+    say(f"stock join: {pause} s")
 
 
 def torchrun_faults(base: Path, turn: int, rounds: int, m: Measured) -> None:
@@ -109,16 +108,12 @@ def torchrun_faults(base: Path, turn: int, rounds: int, m: Measured) -> None:
     try:
         for _ in range(rounds):
             m.torch_kills.append(torchrun.kill(job, (len(m.torch_kills) + 1) % 2, chance))
-            _say(f"torchrun kill: {m.torch_kills[-1]}")
+            say(f"torchrun kill: {m.torch_kills[-1]}")
     finally:
         job.close()
     if turn == 0:
         m.torch_freezes.append(torchrun.freeze(base / "torchrun-freeze"))
-        _say(f"torchrun freeze: {m.torch_freezes[-1]}")
-
-
-def _say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+        say(f"torchrun freeze: {m.torch_freezes[-1]}")
 
 
 def main() -> None:
@@ -137,7 +132,7 @@ def main() -> None:
         parser.error(f"--only: {', '.join(sorted(unknown))}; expected some of {','.join(PARTS)}")
     if options.write and set(parts) != set(PARTS):
         parser.error("--write needs all parts, or the README loses the others' figures; drop --only")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the jobs end with this
+    end_when_told()
     result: dict[str, Any]
     if options.file:
         result = json.loads(options.file.read_text())

@@ -3,7 +3,9 @@
 import json
 import platform
 import re
+import signal
 import statistics
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +14,16 @@ from typing import Any
 import psutil
 
 README = Path(__file__).parents[1] / "README.md"
+
+
+def end_when_told() -> None:
+    """Let SIGTERM end this process as an exception does, so that the jobs it has started end with it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
+def say(text: str) -> None:
+    """Tell whoever watches what has been measured just now."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

@@ -17,9 +17,7 @@ their own agents and workers would not wait for each other's CPU; the launcher, 
 import argparse
 import json
 import math
-import signal
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -28,7 +26,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import into_readme, machine, spread, tell
+from benchmarks.report import end_when_told, into_readme, machine, say, spread, tell
 from benchmarks.scale_cluster import Cluster, Cpu, Mark, overflows
 
 SIZES = (2, 8, 32, 128)
@@ -94,7 +92,7 @@ def measure(size: int, slots: int, rounds: int, limit_s: float) -> list[Reformed
     ):
         began = time.monotonic()
         marks = cluster.wait_world(1)
-        _say(f"{size} workers: the first world after {time.monotonic() - began:.1f} s")
+        say(f"{size} workers: the first world after {time.monotonic() - began:.1f} s")
         for round_ in range(rounds):
             victim = next(m for m in marks if m.rank == (size - 1, 0, size // 2)[round_ % 3])
             cluster.wait_standby(victim.host)
@@ -107,7 +105,7 @@ def measure(size: int, slots: int, rounds: int, limit_s: float) -> list[Reformed
             found.append(reformed(marks, at, cluster.served - served, away, cluster.cpu() - spent))
             parts = ", ".join(f"{name} {value:.3f}" for name, value in found[-1].phases_s.items())
             asked = f"{found[-1].served} requests, {away} turned away"
-            _say(f"{size} workers: {found[-1].total_s:.3f} s ({parts}), {asked}")
+            say(f"{size} workers: {found[-1].total_s:.3f} s ({parts}), {asked}")
     return found
 
 
@@ -194,10 +192,6 @@ def observations(result: dict[str, Any]) -> list[str]:
     return [*told, f"{hosts}, {host['memory']}, {host['date']};", "`uv run python -m benchmarks.scale`."]
 
 
-def _say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
-
-
 def main() -> None:
     """Measure and tell."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -209,7 +203,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=300.0, help="seconds that a world may take to form")
     parser.add_argument("--from", dest="file", type=Path, help="measure nothing: tell what an earlier --json told")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the cluster ends with this
+    end_when_told()
     if options.file:
         result: dict[str, Any] = json.loads(options.file.read_text())
     else:
@@ -219,7 +213,7 @@ def main() -> None:
                 measured[size] = measure(size, options.slots, options.rounds, options.limit)
             except TimeoutError as error:
                 failures[size] = str(error)
-                _say(f"{size} workers: {error}")
+                say(f"{size} workers: {error}")
         result = figures(measured, options.slots, failures)
     tell(result, as_json=options.json, table=table(result))
     if options.write:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import throughput
-from benchmarks.report import into_readme, machine, spread, tell
+from benchmarks.report import end_when_told, into_readme, machine, spread, tell
 from elastic.events import read
 
 MODELS = {"cnn": "MNIST CNN", "dense": "dense, 25 M parameters"}
@@ -68,6 +68,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=10, help="of windows, for each model")
     parser.add_argument("--only", choices=sorted(MODELS), help="one model")
     options = parser.parse_args()
+    end_when_told()
     chosen = [options.only] if options.only else list(MODELS)
     result = {"machine": machine()} | {name: measure(name, options.pairs) for name in chosen}
     tell(result, as_json=options.json, table=table(result))

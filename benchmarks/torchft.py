@@ -7,7 +7,6 @@ torchrun with one worker that it starts again, as torchft's README has it.
 import importlib.metadata
 import importlib.util
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import others
+from benchmarks.report import end_when_told
 from tests.e2e import job as jobs
 
 GROUPS = 2
@@ -68,7 +68,7 @@ def main() -> None:
         env = {"REPLICA_GROUP_ID": str(group), "NUM_REPLICA_GROUPS": str(GROUPS)}
         env["TORCHFT_LIGHTHOUSE"] = f"http://127.0.0.1:{port}"
         running.append(subprocess.Popen(line, env=os.environ | env))
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    end_when_told()
     try:
         for process in running[1:]:
             process.wait()
