@@ -54,7 +54,9 @@ class Arrays:
         """Return the samples at these indices, as TensorFlow ops."""
         arrays = keras.tree.flatten(self.tree)
         if self._copies is None:
-            with tf.device("/CPU:0"):  # variables, since a constant is held twice by TensorFlow
+            # Variables, not constants, and made outside of the function that may be traced right now: what a
+            # graph holds is copied with each of its protobufs, which take 2 GB at most.
+            with tf.init_scope(), tf.device("/CPU:0"):
                 self._copies = [None if _is_mapped(a) else tf.Variable(a, trainable=False) for a in arrays]
         mapped = [a for a in arrays if _is_mapped(a)]
         types = [_narrow(a[:0]).dtype for a in mapped]

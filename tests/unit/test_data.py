@@ -24,6 +24,12 @@ def numbered(n: int) -> Arrays:
     return Arrays((np.arange(n, dtype=np.float32)[:, np.newaxis], np.arange(n) * 10))
 
 
+def test_a_graph_that_reads_arrays_does_not_hold_them() -> None:
+    reading = tf.function(Arrays((np.zeros((1000, 1000), np.float32),)).fetch)
+    graph = reading.get_concrete_function(tf.TensorSpec([None], tf.int64)).graph.as_graph_def()
+    assert graph.ByteSize() < 100_000  # of 4 MB; 2 GB are the most that a graph can hold
+
+
 class Squares:
     """A source of the user's own: no arrays."""
 
