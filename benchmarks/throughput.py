@@ -20,6 +20,7 @@ from tests.e2e import job as jobs
 
 WINDOW_S = 4.0
 RESUME_S = 0.3  # until a continued job is in its stride
+START_S = 300.0  # patience until a standby has run a step: at low priority, beside workers of a large model
 SETTLED = 100  # steps of each worker, after which traces and caches are warm
 PATIENT = ("hang.heartbeat_s=100000", "hang.progress_s=100000", "network.gloo_timeout_s=3600")
 
@@ -90,7 +91,7 @@ def ours(folder: Path, model: str, *sets: str, settled: int = SETTLED) -> Iterat
     """Run a job of ours with a warm pool; it is stopped when it has come into its stride."""
     job = faults.start(folder, "localhost:2", *PATIENT, *sets, model=model)
     try:
-        job.wait(lambda r: r.event == "StandbyReady")
+        job.wait(lambda r: r.event == "StandbyReady", within_s=START_S)
         job.wait_step(settled)
         workers = (job.pid_of(0), job.pid_of(1))
         pulse = jobs.pulse_of(workers[0])
