@@ -64,6 +64,7 @@ def measure(
     window_s: float = WINDOW_S,
     sets: tuple[str, ...] = (),
     settled: int = SETTLED,
+    resume_s: float = RESUME_S,
 ) -> list[Pair]:
     """Run our job and static stock Horovod and return so many pairs of windows.
 
@@ -74,6 +75,7 @@ def measure(
         window_s: length of a window.
         sets: further settings of ours.
         settled: steps after which windows begin.
+        resume_s: from when a job is continued until its window begins.
     """
     theirs = stock.start(folder / "stock", "localhost:2", elastic=False, model=model)
     try:
@@ -81,7 +83,7 @@ def measure(
         side = Side(theirs.process.pid, tuple(p.pid for p in theirs.workers()), lambda: _last_step(theirs))
         side.send(signal.SIGSTOP)
         with ours(folder / "ours", model, *sets, settled=settled) as own:
-            return take_turns(own, side, pairs, window_s)
+            return take_turns(own, side, pairs, window_s, resume_s)
     finally:
         theirs.close()
 
@@ -103,11 +105,11 @@ def ours(folder: Path, model: str, *sets: str, settled: int = SETTLED) -> Iterat
         job.close()
 
 
-def take_turns(own: Side, other: Side, pairs: int, window_s: float) -> list[Pair]:
+def take_turns(own: Side, other: Side, pairs: int, window_s: float, resume_s: float = RESUME_S) -> list[Pair]:
     """Let two stopped jobs train in turn; return so many pairs of windows."""
     sides, found = {"ours": own, "other": other}, []
     for number in range(pairs):
-        windows = {name: _window(sides[name], window_s) for name in in_turn("ours", "other", number)}
+        windows = {name: _window(sides[name], window_s, resume_s) for name in in_turn("ours", "other", number)}
         found.append(Pair(**windows))
     return found
 
@@ -121,10 +123,10 @@ def _last_step(job: others.Other) -> int:
     return max((r.step for r in job.rows()[-8:] if r.rank == 0), default=0)
 
 
-def _window(side: Side, seconds: float) -> Window:
+def _window(side: Side, seconds: float, resume_s: float) -> Window:
     """Let one side train for a while."""
     side.send(signal.SIGCONT)
-    time.sleep(RESUME_S)
+    time.sleep(resume_s)
     first, begin = _edge(side)
     before = cpu_s(side)
     time.sleep(seconds)

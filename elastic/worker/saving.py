@@ -2,12 +2,14 @@
 
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import horovod.tensorflow as hvd
+from numpy.typing import NDArray
 
 from elastic.config import Checkpoint
 from elastic.events import CheckpointFailed, CheckpointWritten, Event
@@ -44,6 +46,7 @@ class Saver:
         self._last = (now(), 0)  # when, and at which step, one was begun
         self._written: Progress | None = None
         self._pending: Future[None] | None = None
+        self._room: Sequence[NDArray[Any]] = ()  # of the last copy; one is written at a time
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
 
     def after_commit(self, state: TrainingState) -> None:
@@ -77,8 +80,10 @@ class Saver:
         """Write a checkpoint; training stands still for `blocked_s` of it, or (None) for all of it."""
         assert self._store is not None
         step = held.progress.step
+        snapshot = held.copied(world_size, versions(), self._room)
+        self._room = snapshot.arrays
         try:
-            path, size = self._store.write(held.copied(world_size, versions()))
+            path, size = self._store.write(snapshot)
         except OSError as error:
             self._emit(CheckpointFailed(step, str(error)))
             return

@@ -5,15 +5,17 @@ back: `restore` takes back the half-done forward pass, and `sync` brings everyon
 advanced survivor. Only when no worker holds a state does the newest valid checkpoint count.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
 import horovod.tensorflow as hvd
 import keras
 import numpy as np
+from numpy.typing import NDArray
 
 from elastic.events import CheckpointLoaded, CheckpointRejected, Event, StashLoaded
 from elastic.progress import Progress
@@ -48,12 +50,19 @@ class HeldState:
     values: list[Any]
     objects: dict[str, Any]
 
-    def copied(self, world_size: int, versions: dict[str, str]) -> Snapshot:
-        """Copy to memory of its own, letting go of each buffer at once: whoever writes to one still held copies it."""
+    def copied(self, world_size: int, versions: dict[str, str], room: Sequence[NDArray[Any]] = ()) -> Snapshot:
+        """Copy to memory of its own, letting go of each buffer at once: whoever writes to one still held copies it.
+
+        Args:
+            room: arrays of an earlier copy that nobody needs any more. They are written over where they fit:
+                fresh memory takes several times as long to fill as memory that was used before.
+        """
         arrays = []
         self.values.reverse()
-        while self.values:
-            arrays.append(np.array(self.values.pop().numpy()))
+        for old in chain(room, repeat(None)):
+            if not self.values:
+                break
+            arrays.append(_copied(self.values.pop().numpy(), old))
         return Snapshot(self.progress, self.names, tuple(arrays), self.objects, world_size, versions)
 
 
@@ -224,6 +233,13 @@ class TrainingState(KerasState):
 
     def _save_model(self) -> None:
         """No copy is kept in memory."""
+
+
+def _copied(value: NDArray[Any], room: NDArray[Any] | None) -> NDArray[Any]:
+    if room is None or (room.shape, room.dtype) != (value.shape, value.dtype):
+        return np.array(value)
+    np.copyto(room, value)
+    return room
 
 
 def _reached(objects: dict[str, Any]) -> tuple[int, int]:

@@ -75,6 +75,20 @@ def test_a_held_state_is_that_of_its_step_whatever_training_does_next() -> None:
     np.testing.assert_array_equal(copy, before)
 
 
+def test_a_copy_takes_the_room_of_an_earlier_one_where_it_fits() -> None:
+    state = State()
+    (first,) = state.held().copied(2, {}).arrays
+    state.step()
+    now = state.variable.numpy().copy()
+    (second,) = state.held().copied(2, {}, (first,)).arrays
+    assert second is first
+    np.testing.assert_array_equal(second, now)
+    other = np.zeros(first.size + 1, first.dtype)
+    (third,) = state.held().copied(2, {}, (other, other)).arrays
+    np.testing.assert_array_equal(third, now)
+    assert not other.any()
+
+
 def test_time_makes_a_checkpoint_due(tmp_path: Path, clock: Clock) -> None:
     facts: list[Event] = []
     state, this = State(), saver(tmp_path, clock, facts, every_s=10)
