@@ -30,9 +30,11 @@ from numpy.typing import NDArray
 
 from elastic.progress import Progress
 from elastic.worker.collective import dumps, loads
+from elastic.worker.spare import Spare
 
 FORMAT = 2
 
+_FILES = frozenset({"variables.bin", "objects.pkl", "manifest.json"})
 _NAME = re.compile(r"step-(\d+)-epoch-(\d+)")
 
 
@@ -64,6 +66,7 @@ class CheckpointStore:
     def __init__(self, folder: Path, keep: int) -> None:
         self.folder = folder
         self.keep = keep
+        self._spare = Spare(folder, _FILES)
 
     def write(self, snapshot: Snapshot) -> tuple[Path, int]:
         """Make a snapshot durable, unless it is already; returns its path and size in bytes.
@@ -79,7 +82,7 @@ class CheckpointStore:
         try:
             for leftover in (temporary, damaged):
                 shutil.rmtree(leftover, ignore_errors=True)
-            temporary.mkdir()
+            self._spare.become(temporary)
             _write_files(temporary, snapshot)
             if final.exists():
                 final.rename(damaged)
@@ -90,6 +93,10 @@ class CheckpointStore:
                 shutil.rmtree(leftover, ignore_errors=True)
         self._prune(final)
         return final, _size(final)
+
+    def tidy(self) -> None:
+        """Leave nothing in the folder but checkpoints: none will be written soon."""
+        self._spare.drop()
 
     def paths(self) -> list[Path]:
         """Return the checkpoints, newest first."""
@@ -107,7 +114,7 @@ class CheckpointStore:
     def _prune(self, written: Path) -> None:
         for path in self.paths()[self.keep :]:
             if path != written:  # those before it may be damaged
-                shutil.rmtree(path, ignore_errors=True)
+                self._spare.keep(path)
         for leftover in self.folder.glob(".step-*.tmp"):
             if not _alive(leftover):
                 shutil.rmtree(leftover, ignore_errors=True)
@@ -204,12 +211,14 @@ def _size(folder: Path) -> int:
 
 
 def _write(path: Path, arrays: Sequence[NDArray[Any]]) -> str:
+    """Write a file, over what is there; return its digest."""
     digest = hashlib.sha256()
-    with path.open("wb") as file:
+    with path.open("r+b" if path.exists() else "wb") as file:
         for array in arrays:
             data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
             file.write(data.data)
             digest.update(data.data)
+        file.truncate()
         file.flush()
         os.fsync(file.fileno())
     return digest.hexdigest()

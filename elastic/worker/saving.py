@@ -63,11 +63,14 @@ class Saver:
             self._begin(state)
 
     def save_now(self, state: TrainingState) -> None:
-        """Write a checkpoint of this very state, and wait until it is durable (or refused)."""
+        """Write a checkpoint of this very state, for now the last one, and wait until it is durable (or refused)."""
         if self._pending is not None:
             self._pending.result()
-        if self._store is not None and self._written != state.at:
+        if self._store is None:
+            return
+        if self._written != state.at:
             self._write(state.held(), hvd.size(), self._now(), None)
+        self._store.tidy()
 
     def _begin(self, state: TrainingState) -> None:
         if self._store is None or (self._pending is not None and not self._pending.done()):

@@ -1,6 +1,9 @@
 import errno
 import json
 import os
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic.progress import Progress
-from elastic.worker import checkpoint
+from elastic.worker import checkpoint, spare
 from elastic.worker.checkpoint import CheckpointStore, Snapshot, flaw, step_and_epoch, step_of
 
 AT = Progress(epoch=2, consumed=64, epoch_step=2, step=12, samples=704)
@@ -70,7 +73,77 @@ def test_the_newest_stay_and_older_ones_go(store: CheckpointStore) -> None:
     for step in (2, 10, 9, 100):
         store.write(snapshot(step))
     assert [step_of(p) for p in store.paths()] == [100, 10, 9]
+    store.tidy()
     assert len(names(store)) == 3
+
+
+def pruned(store: CheckpointStore, harm: Callable[[Path], Any] = lambda path: None) -> list[int]:
+    """Write until something has been pruned; `harm` gets what will be. Return the inodes of its files."""
+    first, _ = store.write(snapshot(1, note="x" * 100_000))
+    inodes = [file.stat().st_ino for file in sorted(first.iterdir())]
+    harm(first)
+    for step in (2, 3, 4):
+        store.write(snapshot(step))
+    return inodes
+
+
+def test_the_files_of_a_pruned_checkpoint_are_written_over(store: CheckpointStore) -> None:
+    inodes = pruned(store)
+    path, size = store.write(snapshot(5))
+    assert [file.stat().st_ino for file in sorted(path.iterdir())] == inodes
+    assert flaw(path) is None
+    assert checkpoint.read(path).objects == {}
+    assert size < 100_000  # what was longer is cut
+    assert [step_of(p) for p in store.paths()] == [5, 4, 3]
+
+
+@pytest.mark.parametrize("use", ["open", "mapped", "linked", "symbolic", "with another file"])
+def test_a_pruned_checkpoint_that_somebody_uses_is_not_written_over(
+    store: CheckpointStore, tmp_path: Path, use: str
+) -> None:
+    theirs, views = tmp_path / "theirs.bin", []
+
+    def begin_to_use(path: Path) -> None:
+        file = path / "objects.pkl"
+        if use == "open":
+            views.append(stack.enter_context(file.open("rb")).read)
+        elif use == "mapped":
+            views.append(np.memmap(file, np.uint8, "r").tobytes)
+        elif use == "linked":
+            theirs.hardlink_to(file)
+            views.append(theirs.read_bytes)
+        elif use == "symbolic":
+            file.rename(theirs)
+            file.symlink_to(theirs)
+            views.append(theirs.read_bytes)
+        else:
+            (path / "notes.txt").write_text("mine")
+
+    with ExitStack() as stack:
+        pruned(store, begin_to_use)
+        path, _ = store.write(snapshot(5))
+        assert all(view().count(b"x") >= 100_000 for view in views)
+    assert {file.name for file in path.iterdir()} == {"variables.bin", "objects.pkl", "manifest.json"}
+    assert flaw(path) is None
+    store.tidy()
+    assert len(names(store)) == 3
+
+
+def test_whoever_opens_a_file_in_the_moment_that_it_is_asked_for_ends_nobody(tmp_path: Path) -> None:
+    file = tmp_path / "a"
+    file.write_bytes(b"a")
+    ended = threading.Event()
+
+    def open_again_and_again() -> None:
+        while not ended.is_set():
+            file.read_bytes()
+
+    reading = threading.Thread(target=open_again_and_again)
+    reading.start()
+    answers = {spare._is_ours_alone(file) for _ in range(20_000)}
+    ended.set()
+    reading.join()
+    assert True in answers
 
 
 def test_what_a_dead_writer_left_is_cleared_and_a_live_ones_is_not(store: CheckpointStore) -> None:
