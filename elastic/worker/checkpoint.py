@@ -33,6 +33,7 @@ from elastic.worker.collective import dumps, loads
 from elastic.worker.spare import Spare
 
 FORMAT = 2
+_CHUNK = 1 << 20  # bytes
 
 _FILES = frozenset({"variables.bin", "objects.pkl", "manifest.json"})
 _NAME = re.compile(r"step-(\d+)-epoch-(\d+)")
@@ -216,8 +217,9 @@ def _write(path: Path, arrays: Sequence[NDArray[Any]]) -> str:
     with path.open("r+b" if path.exists() else "wb") as file:
         for array in arrays:
             data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-            file.write(data.data)
-            digest.update(data.data)
+            for at in range(0, data.size, _CHUNK):  # what was just written is hashed while caches hold it
+                file.write(data[at : at + _CHUNK].data)
+                digest.update(data[at : at + _CHUNK].data)
         file.truncate()
         file.flush()
         os.fsync(file.fileno())
