@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from elastic.launch.ray.nodes import SETTLE_S, Plan
-from elastic.launch.ray.watch import CAP_S, Watch
+from elastic.launch.ray.watch import ASK_AGAIN_S, CAP_S, Watch
 from tests.unit.test_ray_nodes import CPU, node
 
 
@@ -81,6 +81,17 @@ def test_the_autoscaler_is_asked_once_and_the_request_is_taken_back() -> None:
     case.watch.stop()
     case.watch.stop()
     assert case.asked == [[CPU, CPU], []]
+
+
+def test_a_request_that_another_job_has_overwritten_is_made_again() -> None:
+    case = Case(most=1)
+    case.clock.now += ASK_AGAIN_S / 2
+    case.watch.refresh()
+    assert case.asked == [[CPU]]
+    case.clock.now += ASK_AGAIN_S / 2
+    case.watch.refresh()
+    case.watch.refresh()
+    assert case.asked == [[CPU], [CPU]]
 
 
 def test_the_autoscaler_is_asked_anew_when_others_use_more() -> None:

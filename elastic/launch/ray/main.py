@@ -6,10 +6,11 @@ import ctypes
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import ray
@@ -57,17 +58,44 @@ def drive(config: Config, run_dir: RunDir, job: Path, extra: Path | None, sets: 
     cluster.connect(config, namespace=f"elastic-{uuid.uuid4().hex[:8]}")
     try:
         executor = Executor(config, run_dir, job, extra, sets)
-        numbers = (signal.SIGTERM, signal.SIGINT)
-        previous = {n: signal.signal(n, lambda *_: threading.Thread(target=executor.stop).start()) for n in numbers}
-        try:
-            executor.start()
-            return executor.run()
-        finally:
-            executor.close()
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+        with told_to_stop(executor.stop):
+            try:
+                executor.start()
+                return executor.run()
+            finally:
+                executor.close()
     finally:
         ray.shutdown()
+
+
+@contextlib.contextmanager
+def told_to_stop(stop: Callable[[], None]) -> Iterator[None]:
+    """Have `stop` called, in a thread of its own, whenever SIGTERM or SIGINT comes; in the main thread.
+
+    Python runs handlers in the main thread, which waits in a lock here and is not woken when the kernel gives
+    the signal to one of Ray's threads. The bytes that it writes for a signal come whoever got it.
+    """
+    heard, told = socket.socketpair()
+    told.setblocking(False)
+
+    def listen() -> None:
+        while numbers := heard.recv(64):
+            if {signal.SIGTERM, signal.SIGINT} & set(numbers):
+                stop()
+
+    thread = threading.Thread(target=listen, name="signals", daemon=True)
+    previous = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
+    fd = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+    thread.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(fd)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        told.close()
+        thread.join()
+        heard.close()
 
 
 def told_when_parent_dies(parent: int) -> None:

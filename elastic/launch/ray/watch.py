@@ -15,6 +15,7 @@ from elastic.launch.ray.nodes import SETTLE_S, Node, Plan, Seen, Use, slots, wan
 
 PERIOD_S = 0.5
 CAP_S = 30.0  # after another job was faster
+ASK_AGAIN_S = 5.0  # a cluster has one request for all its jobs: the last job to ask, or to end, has overwritten it
 
 
 class Watch(HostDiscovery):  # type: ignore[misc]
@@ -45,6 +46,7 @@ class Watch(HostDiscovery):  # type: ignore[misc]
         self._caps: dict[str, tuple[int, float]] = {}
         self._said: dict[str, int] = {}
         self._asked: list[dict[str, float]] = []
+        self._asked_at = 0.0
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._work, name="watch", daemon=True)
 
@@ -74,9 +76,12 @@ class Watch(HostDiscovery):  # type: ignore[misc]
             self._gone &= set(self._nodes)
             asked = wanted(found, self._plan, self._used)
             settling = any(self._now() - use.changed < SETTLE_S for use in self._used.values())
-        if self._ask is not None and asked != self._asked and not (self._asked and settling):
+        if self._asked and settling:
+            asked = self._asked
+        again = bool(asked) and self._now() - self._asked_at >= ASK_AGAIN_S
+        if self._ask is not None and (asked != self._asked or again):
             self._ask(asked)
-            self._asked = asked
+            self._asked, self._asked_at = asked, self._now()
 
     def find_available_hosts_and_slots(self) -> dict[str, int]:
         """Return the slots by host, oldest first, from the last look."""

@@ -138,6 +138,10 @@ class Nodes:
         """Return what the autoscaler has been asked for."""
         return GcsClient(address=self.address).internal_kv_get(AUTOSCALER_RESOURCE_REQUEST_CHANNEL, None) or b"[]"
 
+    def forget_requests(self) -> None:
+        """Take back what the autoscaler has been asked for by somebody who is gone."""
+        GcsClient(address=self.address).internal_kv_put(AUTOSCALER_RESOURCE_REQUEST_CHANNEL, b"[]", True, None)
+
     def free_cpus(self) -> float:
         per_node = self._cluster.global_state.available_resources_per_node()
         return sum(free.get("CPU", 0.0) for free in per_node.values())

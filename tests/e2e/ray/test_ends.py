@@ -173,6 +173,7 @@ def test_a_driver_that_is_an_actor_may_be_lost_too(nodes: Nodes, tmp_path: Path)
     steps = dict(re.findall(r"^(\w+) (\d+)$", done.stdout, re.MULTILINE))
     assert int(steps["CheckpointLoaded"]) >= int(steps["CheckpointWritten"]) > 0
     wait_until(lambda: not [p for p in psutil.process_iter() if str(tmp_path / "run") in " ".join(cmdline(p))], 20.0)
+    nodes.forget_requests()  # Ray ends the actors with their driver: nobody is left who could
 
 
 def test_a_lost_elastic_run_takes_everything_with_it_and_the_next_goes_on_from_its_checkpoint(run: Run) -> None:
