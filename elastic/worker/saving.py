@@ -4,6 +4,7 @@ import platform
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,7 @@ def _short(path: Path) -> str:
     return f"{path.parent.name}/{path.name}"
 
 
+@cache
 def versions() -> dict[str, str]:
     """Return the versions that a checkpoint or a bug report should name."""
     named = ("elastic-keras", "tensorflow", "keras", "horovod", "numpy")
