@@ -1,6 +1,6 @@
 """What losing and adding workers and nodes costs on a Ray cluster of several nodes on this machine.
 
-    uv run python -m benchmarks.ray_recovery [--json] [--rounds N] [--only kill,node,checkpoint,train]
+    uv run python -m benchmarks.ray_recovery [--json] [--write] [--rounds N] [--only kill,node,checkpoint,train]
 
 kill         SIGKILL of a worker process, ranks in turn -> the next step of all
 node         SIGKILL of a node's raylet -> the next step of the rest, detection apart; then a node is
@@ -13,14 +13,15 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from signal import SIGKILL
 from typing import Any
 
 from benchmarks import faults, ray_train
-from benchmarks.report import machine, say, spread, tell
+from benchmarks.report import into_readme, machine, say, spread, tell
 from tests.e2e import job as jobs
 from tests.e2e.ray.nodes import Nodes, RayNode
 
@@ -134,9 +135,7 @@ def measure(rounds: int, parts: Collection[str]) -> Measured:
     """Measure on one cluster of two nodes of one CPU each."""
     m = Measured()
     with tempfile.TemporaryDirectory() as temporary:
-        nodes = Nodes()
-        try:
-            pair = [nodes.add(), nodes.add()]
+        with cluster() as (nodes, pair):
             if "kill" in parts:
                 kill_workers(Path(temporary) / "kill", nodes, rounds, m)
             if "node" in parts:
@@ -145,9 +144,20 @@ def measure(rounds: int, parts: Collection[str]) -> Measured:
                 checkpoint_often(Path(temporary) / "checkpoint", nodes, m)
             if "train" in parts:
                 m.train = ray_train.measure(Path(temporary) / "train", nodes, pair, max(1, rounds // 4))
-        finally:
-            nodes.close()
+        if "train" in parts and not ray_train.missing():
+            with cluster() as (fresh, _):
+                ray_train.measure_reports(Path(temporary) / "reports", fresh, m.train)
     return m
+
+
+@contextmanager
+def cluster() -> Iterator[tuple[Nodes, list[RayNode]]]:
+    """Run a cluster of two nodes of one CPU each."""
+    nodes = Nodes()
+    try:
+        yield nodes, [nodes.add(), nodes.add()]
+    finally:
+        nodes.close()
 
 
 def figures(m: Measured) -> dict[str, Any]:
@@ -186,13 +196,17 @@ def table(result: dict[str, Any]) -> str:
     ours = f"{share['ours']['share']:.2%}" if share["ours"] else "-"
     theirs = f"{share['ray_train']:.0%}" if share["ray_train"] is not None else "-"
     lines.append(f"| checkpoint every {CHECKPOINT_STEPS} steps: time blocked | {ours} | <= 1% | {theirs} |")
-    return "\n".join([*lines, "", f"Ray Train v2: {result['ray_train']}"])
+    host = result["machine"]
+    told = f"Ray Train v2: {result['ray_train']}."
+    made = f"{host['cpu']}, {host['cores']} cores, {host['memory']}, {host['date']};"
+    return "\n".join([*lines, "", told, made, "`uv run --group torch python -m benchmarks.ray_recovery`."])
 
 
 def main() -> None:
     """Measure and tell."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--write", action="store_true", help="write the table into the README")
     parser.add_argument("--rounds", type=int, default=10, help="of each fault")
     parser.add_argument("--only", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
     options = parser.parse_args()
@@ -201,6 +215,8 @@ def main() -> None:
         parser.error(f"--only: {', '.join(sorted(unknown))}; expected some of {','.join(PARTS)}")
     result = figures(measure(options.rounds, parts))
     tell(result, as_json=options.json, table=table(result))
+    if options.write:
+        into_readme("ray", table(result))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,29 +30,48 @@ class Measured:
     note: str = "not measured"
 
 
+def missing() -> list[str]:
+    """Return which of its needs are not installed."""
+    return [name for name in NEEDS if importlib.util.find_spec(name) is None]
+
+
 def measure(folder: Path, nodes: Nodes, pair: list[RayNode], rounds: int) -> Measured:
     """Break a job in the same ways as ours; skipped where its needs are not installed."""
     m = Measured()
-    missing = [name for name in NEEDS if importlib.util.find_spec(name) is None]
-    if missing:
-        m.note = f"skipped: {', '.join(missing)} not installed (`uv sync --group torch`)"
+    if lacks := missing():
+        m.note = f"skipped: {', '.join(lacks)} not installed (`uv sync --group torch`)"
         return m
     m.note = f"Ray {importlib.metadata.version('ray')}, PyTorch {importlib.metadata.version('torch')}, 1 to 2 workers"
-    job = start(folder / "faults", nodes)
-    try:
-        for _ in range(rounds):
-            m.kills_s.append(kill(job))
-            m.losses_s.append(lose_node(job, nodes, pair))
-            m.joins_s.append(join(job, nodes, pair))
-    finally:
-        job.close()
-    job = start(folder / "often", nodes, CHECKPOINT_STEPS)
-    try:
-        job.wait_steps(40)
-        m.blocked_share = blocked(folder / "often")
-    finally:
-        job.close()
+    with _noting(m):
+        job = start(folder, nodes)
+        try:
+            for _ in range(rounds):
+                m.kills_s.append(kill(job))
+                m.losses_s.append(lose_node(job, nodes, pair))
+                m.joins_s.append(join(job, nodes, pair))
+        finally:
+            job.close()
     return m
+
+
+def measure_reports(folder: Path, nodes: Nodes, m: Measured) -> None:
+    """Report a checkpoint every few steps, on a cluster that no other job has used: an ended one keeps its CPUs."""
+    with _noting(m):
+        job = start(folder, nodes, CHECKPOINT_STEPS)
+        try:
+            job.wait_steps(40)
+            m.blocked_share = blocked(folder)
+        finally:
+            job.close()
+
+
+@contextmanager
+def _noting(m: Measured) -> Iterator[None]:
+    """Note why a part could not be measured; what was measured before counts."""
+    try:
+        yield
+    except SystemExit as error:
+        m.note += f"; {str(error).splitlines()[0]}"
 
 
 def start(folder: Path, nodes: Nodes, *steps: int) -> others.Other:
