@@ -23,10 +23,10 @@ def test_the_table_has_ours_the_bound_and_the_peer() -> None:
     text = table(figures(Measured(OURS.kills, OURS.losses, OURS.joins, OURS.blocked, theirs)))
     assert "| worker killed -> all train again, s | 0.50 (0.50 to 0.50) | <= 0.8 | 17.00 (17.00 to 17.00) |" in text
     assert "| checkpoint every 5 steps: time blocked | 0.40% | <= 1% | 70% |" in text
-    assert text.endswith("Ray Train v2: Ray 2, PyTorch 2")
+    assert "\nRay Train v2: Ray 2, PyTorch 2.\n" in text
 
 
 def test_what_was_not_measured_is_no_figure() -> None:
     text = table(figures(Measured()))
     assert "| node killed -> the rest trains again, s | - | <= 8.0 | - |" in text
-    assert text.endswith("Ray Train v2: not measured")
+    assert "\nRay Train v2: not measured.\n" in text
